@@ -1,4 +1,4 @@
-"""For every test: how examples are made up, and the servers, each started once per run and only when asked for."""
+"""Fixtures of all tests: Hypothesis profiles, and servers that start once per run and only if needed."""
 
 from collections.abc import Iterator
 
@@ -10,8 +10,8 @@ from tests.servers.azurite import azurite, why_azurite_is_missing
 from tests.servers.gcs import gcs_double
 from tests.servers.seaweedfs import seaweedfs
 
-# The same code is tried with the same examples, however slow the machine is: a run that fails does so again.
-# `pytest --hypothesis-profile=by-chance` tries others.
+# Examples are the same in every run and have no deadline, so that a failure can be reproduced.
+# `pytest --hypothesis-profile=by-chance` uses random ones.
 settings.register_profile(
     "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )

@@ -1,4 +1,4 @@
-"""Servers for real clients, one on a folder and one on a bucket, and the record of what the clients did."""
+"""Servers for real clients, one on a folder and one on a bucket, and the recorder of the engine matrix."""
 
 from collections.abc import Generator, Iterator
 
@@ -55,7 +55,7 @@ def served(request: pytest.FixtureRequest) -> Served:
 
 @pytest.fixture
 def catalog(served: Served) -> Iterator[RestCatalog]:
-    """PyIceberg, on the store of the test."""
+    """A PyIceberg catalog on the store of the test."""
     opened = load_catalog("sandur", type="rest", uri=served.url, warehouse="main", **served.pyiceberg_properties)
     assert isinstance(opened, RestCatalog)
     yield opened
@@ -64,17 +64,17 @@ def catalog(served: Served) -> Iterator[RestCatalog]:
 
 @pytest.fixture
 def namespace(served: Served) -> str:
-    """A namespace of this test alone, on the store of the test."""
+    """A namespace that only this test uses, on the store of the test."""
     return created_namespace(served)
 
 
 @pytest.fixture
 def schema_name(namespace: str) -> str:
-    """The same, as engines call it."""
+    """The namespace as an engine names it."""
     return namespace
 
 
 @pytest.fixture(autouse=True)
 def planner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Polars plans with PyIceberg, as it does by itself, with a warning, when its own planner is not installed."""
+    """Let Polars plan with PyIceberg; it also does this, with a warning, if its own planner is not installed."""
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")

@@ -1,7 +1,7 @@
-"""Who can write a table that everybody must be able to read, and who can read one.
+"""The engines that write a table which every engine must read, and the engines that read it.
 
-Engines add themselves in the module `cross` of one of the packages in `CONTRIBUTORS`, with `WRITERS` and `READERS` of
-their own; the test takes every pair of a writer and a reader on every store that both can reach.
+An engine adds its `WRITERS` and `READERS` in the module `cross` of one of the packages in `CONTRIBUTORS`. The test runs
+every pair of a writer and a reader on every store that both can reach.
 """
 
 import importlib
@@ -20,13 +20,13 @@ Row = tuple[int, str | None, float | None]
 
 # The columns are id (long), name (string), amount (double), in this order.
 ROWS: Final[tuple[Row, ...]] = ((1, "one", 1.5), (2, None, -2.25), (3, "þrír ❄", None))
-# Who can delete rows inserts this one as well and deletes it again, so that readers meet what deletes leave.
+# Writers that can delete rows also insert and delete this one, so that readers must apply deletes.
 DELETED_ROW: Final[Row] = (4, "gone", 4.0)
 
 
 @dataclass(frozen=True)
 class Writer:
-    """Creates a table in a namespace that is there, and leaves exactly `ROWS` in it."""
+    """Creates a table in an existing namespace with exactly `ROWS` in it."""
 
     engine: str
     write: Callable[[Served, str, str], None]
@@ -36,7 +36,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads all rows of a table, in any order; `refuses` holds its own words for writers whose files it cannot read."""
+    """Reads all rows of a table, in any order; `refuses` has its errors for writers whose files it cannot read."""
 
     engine: str
     read: Callable[[Served, str, str], Iterable[Row]]

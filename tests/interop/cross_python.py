@@ -36,7 +36,7 @@ def _read_with_pyiceberg(served: Served, namespace: str, name: str) -> list[Row]
 
 
 def _write_with_duckdb(served: Served, namespace: str, name: str) -> None:
-    """Made by a query, changed by an update and a delete: both leave files of deleted positions."""
+    """Create with a query, then update and delete: both write position deletes."""
     duck = Duck(served, namespace)
     rows = ", ".join(str(row).replace("None", "NULL") for row in [*ROWS[:2], DELETED_ROW])
     duck(

@@ -1,4 +1,4 @@
-"""A Spark session beside the test, in which Delta Kernel creates tables; it prints the results."""
+"""A separate Spark process in which Delta Kernel creates tables; it prints the results."""
 
 import json
 import sys
@@ -37,7 +37,7 @@ def main(url: str, folder: str) -> None:
 
     spark.conf.set(MODE, "STRICT")
     sandur.spark.sql(spark, strict.format("default.in_warehouse", ""))
-    spark.conf.set(MODE, "NONE")  # In STRICT, Spark's Delta itself knows no history.
+    spark.conf.set(MODE, "NONE")  # In STRICT mode, Spark's Delta has no history of the table.
     spark.sql("INSERT INTO default.in_warehouse VALUES (1, 'a')")
     facts["in the warehouse"] = [list(row) for row in spark.sql("SELECT * FROM default.in_warehouse").collect()]
     history = spark.sql("DESCRIBE HISTORY default.in_warehouse").collect()

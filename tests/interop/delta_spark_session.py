@@ -1,4 +1,4 @@
-"""What runs beside the test: Spark with Unity Catalog's connector and Delta, through statements that people write.
+"""A separate process for the test: Spark with Unity Catalog's connector and Delta, driven by SQL statements.
 
 Every step reports its result or its error.
 """
@@ -22,7 +22,7 @@ DELTA_API = "/api/2.1/unity-catalog/delta/v1/catalogs/main/schemas/t"
 
 
 class Session:
-    """Runs steps and keeps what each of them came to."""
+    """Runs steps and keeps the result of each."""
 
     def __init__(self, spark: SparkSession, url: str, folder: str) -> None:
         self.spark = spark
@@ -72,7 +72,7 @@ def _rows(session: Session) -> None:
 
 
 def _time(session: Session) -> str:
-    """When the first rows were inserted, as the table reports it."""
+    """The time of the first insert according to the table."""
     rows = session.spark.sql("DESCRIBE HISTORY main.t.a").where("version = 1").select("timestamp").collect()
     return str(rows[0][0])
 
@@ -131,7 +131,7 @@ def _streams(session: Session) -> None:
 
 
 def _races(session: Session) -> None:
-    """Two sessions at one table: appends that are all kept, and increments of which none is lost."""
+    """Two sessions on one table: no append and no increment is lost."""
     step = session.step
     step("raced", "CREATE TABLE main.t.raced (id INT) USING delta")
     step("counted", "CREATE TABLE main.t.counted USING delta AS SELECT 0 AS n")
@@ -176,7 +176,7 @@ def _maintenance(session: Session) -> None:
 
 
 def _compacted(session: Session) -> str:
-    """What the last commit did, when Delta compacts with every write."""
+    """The operation of the last commit if Delta compacts with every write."""
     spark = session.spark
     spark.conf.set("spark.databricks.delta.autoCompact.enabled", "true")
     spark.conf.set("spark.databricks.delta.autoCompact.minNumFiles", "2")
@@ -210,7 +210,7 @@ def _session(url: str, folder: str, jars: str, *, is_older: bool) -> SparkSessio
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.databricks.delta.commitLock.enabled": "false",  # Sessions of one process race as those of two would.
+        "spark.databricks.delta.commitLock.enabled": "false",  # Sessions race as in two processes.
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.catalog.main": "io.unitycatalog.spark.UCSingleCatalog",

@@ -1,4 +1,4 @@
-"""A process in which DuckDB inserts into a table, one row at a time, and again whenever somebody was faster."""
+"""A process in which DuckDB inserts into a table, one row at a time, and retries after a conflict."""
 
 import sys
 from typing import Final

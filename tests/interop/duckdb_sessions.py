@@ -1,4 +1,4 @@
-"""DuckDB sessions on any of the stores, and rows as they give them."""
+"""DuckDB sessions on any of the stores, and the rows they return."""
 
 import functools
 
@@ -13,14 +13,14 @@ RECORDER.version("DuckDB", duckdb.__version__)
 
 
 class Duck:
-    """A session of DuckDB, with the namespace of a test as its schema; those on one store share a process of it."""
+    """A DuckDB session with the namespace of a test as its schema; sessions on one store share a DuckDB instance."""
 
     def __init__(self, served: Served, namespace: str) -> None:
         self._session = _instance(served).cursor()
         self._session.execute(f"USE sandur.{namespace}")
 
     def __call__(self, *statements: str) -> list[tuple[object, ...]]:
-        """Run statements, one after the other, and give the rows of the last."""
+        """Run statements in order, and return the rows of the last one."""
         rows: list[tuple[object, ...]] = []
         for statement in statements:
             rows = self._session.execute(statement).fetchall()
@@ -40,7 +40,7 @@ def _instance(served: Served) -> duckdb.DuckDBPyConnection:
 
 
 def secret(s3: S3Settings) -> str:
-    """DuckDB reads and writes files by itself, with the given keys."""
+    """The secret with the keys for DuckDB, which reads and writes files itself."""
     address = s3.endpoint.removeprefix("http://")
     return f"""CREATE SECRET (TYPE s3, ENDPOINT '{address}', URL_STYLE 'path', USE_SSL false,
         REGION '{s3.region}', KEY_ID '{s3.access_key_id}', SECRET '{s3.secret_access_key}')"""

@@ -1,4 +1,4 @@
-"""A process that appends to a table, one row at a time, and begins again whenever somebody was faster."""
+"""A process that appends to a table, one row at a time, and retries after a conflict."""
 
 import json
 import sys

@@ -1,6 +1,6 @@
 """`make interop`: run the tests of every engine, each part in its own process, then write the engine matrix.
 
-An engine that hangs or crashes spoils only its own part. Results are on disk at once, so an interrupted run continues
+An engine that hangs or crashes affects only its own part. Results are on disk at once, so an interrupted run continues
 with `--resume`, and single parts can be repeated by name.
 """
 

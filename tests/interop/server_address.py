@@ -1,4 +1,4 @@
-"""What a client must know to reach a server: its address, and where its tables lie."""
+"""The connection data of a server for clients: its address, and the store of its tables."""
 
 import itertools
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from sandur.settings import S3Settings
 from tests.interop.matrix import FOLDER, S3
 from tests.server.process import ServerProcess
 
-# As parameters of the fixture `served`: the folder by default, the bucket as well with `make interop`.
+# Parameters of the fixture `served`: the folder by default; with `make interop` the bucket, too.
 LATER_ON_S3 = (FOLDER, pytest.param(S3, marks=pytest.mark.interop))
 
 
 @dataclass(frozen=True)
 class Served:
-    """A running server; `s3` is what clients need to read and write its tables, None when they lie in a folder.
+    """A running server. `s3` has the S3 settings of clients, or None if the tables are in a folder.
 
-    `token` is what they show to a server that asks who is there; it is empty where none does.
+    `token` is empty if the server has no authentication.
     """
 
     store: str
@@ -49,7 +49,7 @@ _numbers = itertools.count()
 
 
 def created_namespace(served: Served) -> str:
-    """A new namespace, whose name no other has."""
+    """A new namespace with a unique name."""
     name = f"namespace_{next(_numbers)}"
     with load_catalog("sandur", type="rest", uri=served.url, warehouse="main", **served.pyiceberg_properties) as opened:
         opened.create_namespace(name)
@@ -57,7 +57,7 @@ def created_namespace(served: Served) -> str:
 
 
 def server_settings(s3: S3Settings) -> dict[str, str]:
-    """The same for the server itself, as settings of its environment."""
+    """The same for the server itself, as environment variables."""
     return {
         "s3_endpoint": s3.endpoint,
         "s3_region": s3.region,

@@ -15,7 +15,7 @@ ALL_READERS = [*READERS, *contributed_readers()]
 
 
 class Written:
-    """Tables that were written for everybody: each engine writes one per store, when its first reader comes."""
+    """The written tables: each engine writes one per store, before its first reader runs."""
 
     def __init__(self) -> None:
         self._namespaces: dict[tuple[str, str], str] = {}
@@ -55,14 +55,16 @@ def _pair(store: str, writer: Writer, reader: Reader) -> object:
     [
         _pair(store, writer, reader)
         for store in STORES
-        # By reader: everybody writes for the first one, and then each engine is started once more, to read.
+        # Ordered by reader: every engine writes for the first reader, and is started once more to read.
         for reader in ALL_READERS
         for writer in ALL_WRITERS
         if store in writer.stores and store in reader.stores
     ],
     indirect=["served"],
 )
-def test_what_one_engine_wrote_another_reads(served: Served, writer: Writer, reader: Reader, written: Written) -> None:
+def test_every_engine_reads_the_table_of_every_other_engine(
+    served: Served, writer: Writer, reader: Reader, written: Written
+) -> None:
     namespace = written.by(writer, served)
     if refusal := reader.refuses.get(writer.engine):
         with pytest.raises(Exception, match=re.escape(refusal)):
@@ -85,8 +87,8 @@ def test_what_one_engine_wrote_another_reads(served: Served, writer: Writer, rea
     ],
     indirect=["served"],
 )
-def test_what_one_engine_wrote_is_found_by_iceberg_js(served: Served, writer: Writer, written: Written) -> None:
-    """It knows the catalog and no rows."""
+def test_iceberg_js_finds_the_table_of_every_engine(served: Served, writer: Writer, written: Written) -> None:
+    """It supports the catalog API but reads no rows."""
     namespace = written.by(writer, served)
 
     found = opened("iceberg-js", served).ask(call="loadTable", **{"with": [{"namespace": [namespace], "name": "t"}]})

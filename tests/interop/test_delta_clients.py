@@ -22,7 +22,7 @@ UNITY = "/api/2.1/unity-catalog"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the server keeps everything."""
+    """The folder of the server's store."""
     return tmp_path_factory.mktemp("delta") / "data"
 
 
@@ -34,7 +34,7 @@ def server(folder: Path) -> Iterator[ServerProcess]:
 
 
 def create(folder: Path, name: str, *flags: str) -> dict[str, object]:
-    """A table made by the command line, straight on the store of the running server."""
+    """A table created by the command line directly on the store of the running server."""
     arguments = ["delta", "create", name, "--columns", "id BIGINT, text STRING", "--store", str(folder), "--json"]
     result = CliRunner().invoke(app, [*arguments, *flags], env={"SANDUR_FSYNC": "never"}, catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -61,7 +61,7 @@ def test_duckdb_writes_and_reads_a_managed_table_and_publishes_its_commits(folde
     made = create(folder, "main.s.managed")
     session = opened(server)
 
-    for number in range(12):  # More than may wait to be published.
+    for number in range(12):  # More than the bound on unpublished commits.
         session.execute(f"INSERT INTO uc.s.managed VALUES ({number}, 'text {number}')")
 
     assert session.execute("SELECT count(*), sum(id) FROM uc.s.managed").fetchall() == [(12, 66)]
@@ -72,7 +72,7 @@ def test_duckdb_writes_and_reads_a_managed_table_and_publishes_its_commits(folde
     assert (log / f"{11:020d}.json").exists()
 
 
-def test_two_duckdb_sessions_lose_nothing_that_was_acknowledged(folder: Path, server: ServerProcess) -> None:
+def test_two_duckdb_sessions_lose_no_acknowledged_row(folder: Path, server: ServerProcess) -> None:
     create(folder, "main.s.raced")
     sessions = [opened(server), opened(server)]
 
@@ -82,7 +82,7 @@ def test_two_duckdb_sessions_lose_nothing_that_was_acknowledged(folder: Path, se
             value = at * 100 + number
             try:
                 sessions[at].execute(f"INSERT INTO uc.s.raced VALUES ({value}, '')")
-            except duckdb.Error:  # The version was taken, and DuckDB does not try again.
+            except duckdb.Error:  # The version was taken, and DuckDB does not retry.
                 continue
             kept.append(value)
         return kept
@@ -111,7 +111,7 @@ def test_a_table_at_a_location_is_a_plain_delta_table(folder: Path, server: Serv
     assert found == [(1, "a"), (2, "b")]
 
 
-def test_a_path_is_a_table_that_no_catalog_knows(folder: Path, server: ServerProcess) -> None:
+def test_a_table_by_path_is_not_in_the_catalog(folder: Path, server: ServerProcess) -> None:
     location = f"{folder}/tables/default/default/main/path_only"
 
     made = create(folder, f"delta.`{location}`", "--property", "delta.enableChangeDataFeed=true")
@@ -125,7 +125,7 @@ def test_a_path_is_a_table_that_no_catalog_knows(folder: Path, server: ServerPro
     assert "path_only" not in [entry["name"] for entry in listed["tables"]]
 
 
-def test_a_table_that_exists_is_not_created_again(folder: Path, server: ServerProcess) -> None:
+def test_an_existing_table_is_not_created_again(folder: Path, server: ServerProcess) -> None:
     first = create(folder, "main.s.twice")
 
     assert create(folder, "main.s.twice", "--if-not-exists")["table_id"] == first["table_id"]

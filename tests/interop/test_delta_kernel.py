@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the session said; the table it left in the catalog is among it."""
+    """The output of the session, including the table that it left in the catalog."""
     folder = tmp_path_factory.mktemp("kernel")
     with server_process(folder, fsync="never") as server:
         httpx.post(f"{server.url}{UNITY}/schemas", json={"catalog_name": "main", "name": "s"}).raise_for_status()
@@ -49,20 +49,20 @@ def test_in_mode_strict_kernel_writes_the_first_commit_and_no_file(facts: dict[s
     assert metadata["metaData"]["configuration"] == {"k": "v"}
 
 
-def test_in_mode_none_it_is_sparks(facts: dict[str, Any]) -> None:
+def test_in_mode_none_spark_writes_the_first_commit(facts: dict[str, Any]) -> None:
     info = next(action["commitInfo"] for action in facts["mode NONE"] if "commitInfo" in action)
 
     assert info["engineInfo"].startswith("Apache-Spark/")
 
 
-def test_a_table_that_exists_is_refused_or_left_alone(facts: dict[str, Any]) -> None:
+def test_an_existing_table_is_refused_or_kept(facts: dict[str, Any]) -> None:
     assert facts["by path, again"] == "AlreadyExists"
     assert facts["managed, again"] == "AlreadyExists"
     assert facts["versions after IF NOT EXISTS"] == [f"{0:020d}.json"]
     assert facts["managed"]["latest-table-version"] == 0
 
 
-def test_layouts_are_columns_or_clusters_and_nothing_else(facts: dict[str, Any]) -> None:
+def test_only_partition_columns_and_clustering_are_accepted_as_layouts(facts: dict[str, Any]) -> None:
     domains = [action["domainMetadata"] for action in facts["clustered"] if "domainMetadata" in action]
 
     assert json.loads(domains[0]["configuration"])["clusteringColumns"] == [["id"], ["part"]]
@@ -74,7 +74,7 @@ def test_a_table_of_the_sessions_catalog_is_registered_after_its_commit(facts: d
     assert facts["history of it"][-1] == KERNEL
 
 
-def test_kernels_committer_makes_a_managed_table_known_to_the_server(facts: dict[str, Any]) -> None:
+def test_kernels_committer_registers_a_managed_table_with_the_server(facts: dict[str, Any]) -> None:
     metadata = facts["managed"]["metadata"]
     info, configured, protocol = facts["first commit of it"]
 

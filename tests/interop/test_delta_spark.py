@@ -80,10 +80,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("step", EXPECTED)
-def test_spark_does_what_was_asked(facts: dict[str, Any], step: str) -> None:
+def test_spark_executes_every_supported_statement(facts: dict[str, Any], step: str) -> None:
     assert facts[step] == EXPECTED[step]
 
 
 @pytest.mark.parametrize("step", REFUSED)
-def test_spark_refuses_without_asking(facts: dict[str, Any], step: str) -> None:
+def test_spark_refuses_unsupported_statements_without_a_request(facts: dict[str, Any], step: str) -> None:
     assert REFUSED[step] in facts[step]

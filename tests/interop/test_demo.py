@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 
-def test_the_demo_comes_to_its_end_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_the_demo_succeeds_and_leaves_no_process_or_file(tmp_path: Path) -> None:
     printed = run_command([sys.executable, "-m", "demo"], ROOT, {"TMPDIR": str(tmp_path)}, seconds_max=900)
 
     for text in ("PyIceberg", "DuckDB", "Spark", "make serve", "docs/engines.md"):

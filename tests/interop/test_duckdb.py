@@ -1,6 +1,6 @@
-"""DuckDB with its Iceberg extension against a real server: everything it can do, and what it says it cannot.
+"""DuckDB with its Iceberg extension against a real server: supported operations, and the errors of unsupported ones.
 
-PyIceberg (the fixture `catalog`) checks what it did.
+PyIceberg (the fixture `catalog`) checks the results.
 """
 
 from collections.abc import Iterator
@@ -30,14 +30,14 @@ def rows_of(catalog: RestCatalog, namespace: str, name: str) -> list[tuple[objec
 
 
 @operation(DUCKDB, "namespaces")
-def test_a_schema_is_made_found_and_dropped(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
+def test_a_schema_is_created_found_and_dropped(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     name = f"{namespace}_more"
 
     duck(f"CREATE SCHEMA sandur.{name}")
     duck(f"CREATE SCHEMA IF NOT EXISTS sandur.{name}")
 
     assert catalog.namespace_exists(name)
-    # Other tests attach the same catalog to this DuckDB under names of their own.
+    # Other tests attach the same catalog to this DuckDB under other names.
     found = duck(f"SELECT count(*) FROM duckdb_schemas() WHERE database_name = 'sandur' AND schema_name = '{name}'")
     assert found == [(1,)]
     with pytest.raises(duckdb.CatalogException, match="already exists"):
@@ -59,7 +59,7 @@ def test_a_schema_with_a_table_is_not_dropped(duck: Duck, catalog: RestCatalog, 
 @operation(DUCKDB, "create table")
 @operation(DUCKDB, "insert")
 @operation(DUCKDB, "read")
-def test_every_kind_of_column_comes_back_as_it_went(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
+def test_every_kind_of_column_is_read_back_unchanged(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck(
         """CREATE TABLE t (b BOOLEAN, i INTEGER, l BIGINT, f REAL, d DOUBLE, n DECIMAL(12, 3), s VARCHAR, x BLOB,
             day DATE, t TIME, ts TIMESTAMP, tz TIMESTAMPTZ, u UUID, many INTEGER[], pair STRUCT(a INTEGER, b VARCHAR),
@@ -80,7 +80,7 @@ def test_every_kind_of_column_comes_back_as_it_went(duck: Duck, catalog: RestCat
 
 
 @operation(DUCKDB, "create table as select")
-def test_a_table_is_made_of_a_query(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
+def test_a_table_is_created_from_a_query(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck("CREATE TABLE t AS SELECT range AS id, 'row ' || range AS name FROM range(1000)")
 
     assert duck("SELECT count(*), min(name), max(id) FROM t") == [(1_000, "row 0", 999)]
@@ -144,7 +144,7 @@ def test_a_schema_evolves_and_old_rows_stay_readable(duck: Duck, catalog: RestCa
 
 
 @operation(DUCKDB, "evolve partitioning")
-def test_partitions_are_made_and_changed(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
+def test_partitions_are_created_and_changed(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck("CREATE TABLE t (id BIGINT, name VARCHAR) PARTITIONED BY (name)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
 
     duck("ALTER TABLE t SET PARTITIONED BY (bucket(4, id))", "INSERT INTO t VALUES (3, 'c'), (4, 'd')")
@@ -183,7 +183,7 @@ def test_a_table_is_renamed_and_dropped(duck: Duck, catalog: RestCatalog, namesp
 
 
 @operation(DUCKDB, "time travel")
-def test_the_past_stays_readable(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
+def test_old_snapshots_stay_readable(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck("CREATE TABLE t AS SELECT 1 AS id", "INSERT INTO t VALUES (2)", "DELETE FROM t WHERE id = 1")
 
     history = catalog.load_table((namespace, "t")).history()
@@ -196,9 +196,7 @@ def test_the_past_stays_readable(duck: Duck, catalog: RestCatalog, namespace: st
 
 
 @operation(DUCKDB, "transaction over one table")
-def test_what_is_begun_is_seen_by_nobody_until_it_is_committed(
-    duck: Duck, catalog: RestCatalog, namespace: str
-) -> None:
+def test_a_transaction_is_invisible_until_it_is_committed(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck("CREATE TABLE t AS SELECT 1 AS id")
 
     duck("BEGIN", "INSERT INTO t VALUES (2)", "DELETE FROM t WHERE id = 1")
@@ -223,7 +221,7 @@ def test_two_tables_change_together_or_not_at_all(duck: Duck, catalog: RestCatal
 
 
 @operation(DUCKDB, "transaction over two tables")
-def test_of_two_transactions_that_meet_one_is_refused_whole(
+def test_one_of_two_conflicting_transactions_is_refused_completely(
     served: Served, duck: Duck, catalog: RestCatalog, namespace: str
 ) -> None:
     duck("CREATE TABLE t AS SELECT 1 AS id", "CREATE TABLE u AS SELECT 1 AS id")
@@ -250,7 +248,7 @@ def test_a_table_of_version_3_is_written_and_read(served: Served, duck: Duck, na
 
 
 @operation(DUCKDB, "replace table", cannot="the extension says that CREATE OR REPLACE is not implemented")
-def test_a_table_is_not_replaced(duck: Duck) -> None:
+def test_duckdb_cannot_replace_a_table(duck: Duck) -> None:
     duck("CREATE TABLE t AS SELECT 1 AS id")
 
     with pytest.raises(duckdb.NotImplementedException):
@@ -260,7 +258,7 @@ def test_a_table_is_not_replaced(duck: Duck) -> None:
 
 
 @operation(DUCKDB, "views", cannot="the extension says that views are not implemented")
-def test_a_view_is_not_made(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
+def test_duckdb_cannot_create_a_view(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     with pytest.raises(duckdb.NotImplementedException):
         duck("CREATE VIEW v AS SELECT 1 AS id")
 
@@ -268,7 +266,7 @@ def test_a_view_is_not_made(duck: Duck, catalog: RestCatalog, namespace: str) ->
 
 
 @operation(DUCKDB, "sort order", cannot="the extension says that SET SORTED BY is not implemented")
-def test_a_sort_order_is_not_set(duck: Duck) -> None:
+def test_duckdb_cannot_set_a_sort_order(duck: Duck) -> None:
     duck("CREATE TABLE t AS SELECT 1 AS id")
 
     with pytest.raises(duckdb.NotImplementedException):
@@ -276,7 +274,7 @@ def test_a_sort_order_is_not_set(duck: Duck) -> None:
 
 
 @operation(DUCKDB, "branches and tags", cannot="DuckDB has no syntax for branches and tags")
-def test_a_branch_is_not_read(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
+def test_duckdb_cannot_read_a_branch(duck: Duck, catalog: RestCatalog, namespace: str) -> None:
     duck("CREATE TABLE t AS SELECT 1 AS id")
     table = catalog.load_table((namespace, "t"))
     table.manage_snapshots().create_branch(table.history()[0].snapshot_id, "side").commit()
@@ -289,7 +287,7 @@ def test_a_branch_is_not_read(duck: Duck, catalog: RestCatalog, namespace: str) 
 
 @operation(DUCKDB, "namespaces")
 @pytest.mark.parametrize("name", ["with space", "slash/ed", "per%cent", "plus+ed", "é🧊", "a?b&c=d#e"])
-def test_any_name_will_do(duck: Duck, catalog: RestCatalog, namespace: str, name: str) -> None:
+def test_names_with_any_characters_work(duck: Duck, catalog: RestCatalog, namespace: str, name: str) -> None:
     schema = f"{namespace} {name}"
 
     duck(f'CREATE SCHEMA sandur."{schema}"', f'CREATE TABLE sandur."{schema}"."{name}" AS SELECT 1 AS id')
@@ -300,9 +298,7 @@ def test_any_name_will_do(duck: Duck, catalog: RestCatalog, namespace: str, name
 
 
 @operation(DUCKDB, "namespaces")
-def test_namespaces_within_namespaces_are_schemas_with_dots(
-    served: Served, catalog: RestCatalog, namespace: str
-) -> None:
+def test_nested_namespaces_are_schemas_with_dots(served: Served, catalog: RestCatalog, namespace: str) -> None:
     catalog.create_namespace((namespace, "inner"))
     duck = Duck(served, namespace)
 

@@ -1,4 +1,4 @@
-"""Processes of DuckDB and PyIceberg at one table: every row arrives, and arrives once."""
+"""Processes of DuckDB and PyIceberg append to one table: every row is present exactly once."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ INSERTS = 8
 @operation("DuckDB", "concurrent writers")
 @operation("PyIceberg", "concurrent writers")
 @pytest.mark.parametrize("served", LATER_ON_S3, indirect=True)
-def test_rows_of_two_engines_are_all_there_once(served: Served, catalog: RestCatalog, namespace: str) -> None:
+def test_rows_of_two_engines_are_present_exactly_once(served: Served, catalog: RestCatalog, namespace: str) -> None:
     catalog.create_table((namespace, "t"), pa.schema([pa.field("id", pa.int64())]))
     duck = ["tests.interop.duckdb_appender", served.url, f"sandur.{namespace}.t"]
     secrets = [secret(served.s3)] if served.s3 else []

@@ -131,7 +131,7 @@ def test_a_page_without_markers_is_refused() -> None:
         update_page("nothing here", matrix_of(results()))
 
 
-def test_parts_of_a_run_add_up(tmp_path: Path) -> None:
+def test_results_of_all_parts_are_combined(tmp_path: Path) -> None:
     for engine in ("DuckDB", "Spark"):
         path = tmp_path / f"{engine}.jsonl"
         Recorder(path).version(engine, "1")

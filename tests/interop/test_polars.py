@@ -1,4 +1,4 @@
-"""Polars over a real server: its own readers and writers, with PyIceberg to ask the catalog."""
+"""Polars over a real server: its own readers and writers, with PyIceberg as the catalog client."""
 
 import polars as pl
 import pytest
@@ -22,7 +22,7 @@ def table(catalog: RestCatalog, namespace: str) -> Table:
 
 
 class Frames:
-    """Tables as Polars finds them. Its own reader needs the storage options; it does not get them from the catalog."""
+    """Tables as Polars reads them. Its own reader needs the storage options; it does not get them from the catalog."""
 
     def __init__(self, served: Served) -> None:
         self.options = served.pyiceberg_properties or None
@@ -54,7 +54,7 @@ def test_rows_are_appended_and_read(found: Frames, table: Table, reader: str) ->
 
 
 @operation(POLARS, "create table")
-def test_a_table_is_made_by_what_is_written_to_it(found: Frames, catalog: RestCatalog, namespace: str) -> None:
+def test_a_write_creates_a_missing_table(found: Frames, catalog: RestCatalog, namespace: str) -> None:
     ROWS.lazy().sink_iceberg(
         f"{namespace}.made",
         mode="append",
@@ -69,7 +69,7 @@ def test_a_table_is_made_by_what_is_written_to_it(found: Frames, catalog: RestCa
 
 
 @operation(POLARS, "overwrite")
-def test_rows_are_overwritten_all_or_some(found: Frames, table: Table) -> None:
+def test_all_or_some_rows_are_overwritten(found: Frames, table: Table) -> None:
     ROWS.write_iceberg(table, mode="append")
 
     changed = pl.DataFrame({"id": [9], "name": ["new"]})
@@ -92,7 +92,7 @@ def test_rows_are_deleted(found: Frames, table: Table) -> None:
 
 
 @operation(POLARS, "evolve schema")
-def test_a_schema_grows_with_what_is_written(found: Frames, table: Table) -> None:
+def test_a_write_adds_new_columns_to_the_schema(found: Frames, table: Table) -> None:
     ROWS.write_iceberg(table, mode="append")
 
     more = pl.DataFrame({"id": [4], "name": ["four"], "price": [1.5]})
@@ -102,7 +102,7 @@ def test_a_schema_grows_with_what_is_written(found: Frames, table: Table) -> Non
 
 
 @operation(POLARS, "time travel")
-def test_the_past_stays_readable(found: Frames, table: Table) -> None:
+def test_old_snapshots_stay_readable(found: Frames, table: Table) -> None:
     ROWS.write_iceberg(table, mode="append")
     first = table.refresh().history()[0].snapshot_id
     pl.DataFrame({"id": [4], "name": ["four"]}).write_iceberg(table, mode="append")
@@ -112,10 +112,10 @@ def test_the_past_stays_readable(found: Frames, table: Table) -> None:
 
 
 @operation(POLARS, "read")
-def test_rows_that_another_engine_deleted_are_not_seen(
+def test_rows_that_another_engine_deleted_are_not_read(
     served: Served, found: Frames, table: Table, namespace: str
 ) -> None:
-    """DuckDB leaves files of deleted positions, which readers have to apply."""
+    """DuckDB writes position deletes, which readers must apply."""
     ROWS.write_iceberg(table, mode="append")
     duck = Duck(served, namespace)
 

@@ -1,4 +1,4 @@
-"""What the server prints when it is ready works when it is pasted: open, with a token, and with tables on S3."""
+"""The lines of the banner work when they are pasted: without a token, with a token, and with tables on S3."""
 
 import shutil
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ OPEN, SECURED, ON_S3 = "open", "with a token", "with a token on S3"
 
 @dataclass(frozen=True)
 class Printed:
-    """What stands on the screen, line by line for each engine, and the environment that it is pasted into."""
+    """The printed lines for each engine, and the environment that they are pasted into."""
 
     lines: dict[str, str]
     environment: dict[str, str]
     secrets: dict[str, str]
 
     def filled(self, engine: str) -> str:
-        """The lines with what a reader puts into the places left open."""
+        """The lines with the placeholders filled in."""
         text = self.lines[engine]
         for place, secret in self.secrets.items():
             text = text.replace(f"{place} '…'", f"{place} '{secret}'")

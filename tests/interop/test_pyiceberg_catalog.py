@@ -1,4 +1,4 @@
-"""PyIceberg's catalog API, all of it, against a real server: namespaces, tables and views by name."""
+"""PyIceberg's complete catalog API against a real server: namespaces, tables and views by name."""
 
 import httpx
 import pyarrow as pa
@@ -56,7 +56,7 @@ def view_version(sql: str, namespace: str) -> ViewVersion:
 
 
 @operation(PYICEBERG, "namespaces")
-def test_a_namespace_is_made_found_changed_and_dropped(catalog: RestCatalog, namespace: str) -> None:
+def test_a_namespace_is_created_found_changed_and_dropped(catalog: RestCatalog, namespace: str) -> None:
     child = (namespace, "child")
 
     catalog.create_namespace_if_not_exists(child, {"owner": "me", "color": "red"})
@@ -78,7 +78,7 @@ def test_a_namespace_is_made_found_changed_and_dropped(catalog: RestCatalog, nam
 
 
 @operation(PYICEBERG, "namespaces")
-def test_a_missing_namespace_is_told_as_such(catalog: RestCatalog, namespace: str) -> None:
+def test_a_missing_namespace_raises_no_such_namespace(catalog: RestCatalog, namespace: str) -> None:
     missing = (namespace, "missing")
 
     for ask in (
@@ -98,7 +98,7 @@ def test_a_missing_namespace_is_told_as_such(catalog: RestCatalog, namespace: st
 
 
 @operation(PYICEBERG, "create table")
-def test_a_table_is_created_as_asked(catalog: RestCatalog, namespace: str) -> None:
+def test_a_table_is_created_as_requested(catalog: RestCatalog, namespace: str) -> None:
     spec = PartitionSpec(PartitionField(source_id=20, field_id=1000, transform=IdentityTransform(), name="text"))
     order = SortOrder(SortField(source_id=10, transform=BucketTransform(4), direction=SortDirection.DESC))
 
@@ -116,7 +116,7 @@ def test_a_table_is_created_as_asked(catalog: RestCatalog, namespace: str) -> No
 
 
 @operation(PYICEBERG, "create table")
-def test_a_table_is_created_from_arrow_at_a_place_of_its_own(catalog: RestCatalog, namespace: str) -> None:
+def test_a_table_is_created_from_arrow_at_a_given_location(catalog: RestCatalog, namespace: str) -> None:
     root = catalog.create_table((namespace, "t"), SCHEMA).location().rpartition("/")[0]
 
     table = catalog.create_table((namespace, "u"), ROWS.schema, location=f"{root}/a-place-of-its-own/")
@@ -127,7 +127,7 @@ def test_a_table_is_created_from_arrow_at_a_place_of_its_own(catalog: RestCatalo
 
 
 @operation(PYICEBERG, "create table")
-def test_a_table_that_exists_is_loaded_or_told(catalog: RestCatalog, namespace: str) -> None:
+def test_an_existing_table_is_loaded_or_raises_already_exists(catalog: RestCatalog, namespace: str) -> None:
     first = catalog.create_table((namespace, "t"), SCHEMA)
 
     again = catalog.create_table_if_not_exists((namespace, "t"), SCHEMA)
@@ -139,7 +139,7 @@ def test_a_table_that_exists_is_loaded_or_told(catalog: RestCatalog, namespace: 
 
 
 @operation(PYICEBERG, "rename")
-def test_a_table_keeps_itself_through_a_rename_between_namespaces(catalog: RestCatalog, namespace: str) -> None:
+def test_a_table_keeps_its_state_when_it_moves_to_another_namespace(catalog: RestCatalog, namespace: str) -> None:
     other = (namespace, "other")
     catalog.create_namespace(other)
     table = catalog.create_table((namespace, "t"), SCHEMA)
@@ -169,11 +169,11 @@ def test_a_dropped_table_is_gone_and_its_name_free(catalog: RestCatalog, namespa
     for ask in (catalog.load_table, catalog.drop_table, catalog.purge_table):
         with pytest.raises(NoSuchTableError):
             ask((namespace, "t"))
-    with pytest.raises(RESTError, match="NoSuchTableException"):  # PyIceberg has no class of its own for this.
+    with pytest.raises(RESTError, match="NoSuchTableException"):  # PyIceberg has no specific class for this.
         first.append(ROWS)
     second = catalog.create_table((namespace, "t"), SCHEMA)
     assert second.metadata.table_uuid != first.metadata.table_uuid
-    with pytest.raises(ValueError, match="UUID does not match"):  # The name stands for another table by now.
+    with pytest.raises(ValueError, match="UUID does not match"):  # The name refers to another table now.
         first.append(ROWS)
     assert second.refresh().current_snapshot() is None
 
@@ -198,7 +198,7 @@ def test_a_table_is_registered_by_its_metadata_file(catalog: RestCatalog, namesp
 
 
 @operation(PYICEBERG, "create table transaction")
-def test_a_table_being_created_is_invisible_until_its_commit(catalog: RestCatalog, namespace: str) -> None:
+def test_a_create_transaction_is_invisible_until_its_commit(catalog: RestCatalog, namespace: str) -> None:
     with catalog.create_table_transaction((namespace, "t"), SCHEMA, properties={"k": "v"}) as transaction:
         with transaction.update_schema() as schema:
             schema.add_column("more", LongType())
@@ -215,7 +215,7 @@ def test_a_table_being_created_is_invisible_until_its_commit(catalog: RestCatalo
 
 
 @operation(PYICEBERG, "create table transaction")
-def test_of_two_tables_being_created_under_one_name_one_comes_to_be(catalog: RestCatalog, namespace: str) -> None:
+def test_one_of_two_concurrent_create_transactions_of_one_name_succeeds(catalog: RestCatalog, namespace: str) -> None:
     first = catalog.create_table_transaction((namespace, "t"), SCHEMA)
     second = catalog.create_table_transaction((namespace, "t"), SCHEMA)
     first.append(ROWS)
@@ -229,7 +229,7 @@ def test_of_two_tables_being_created_under_one_name_one_comes_to_be(catalog: Res
 
 
 @operation(PYICEBERG, "create table transaction")
-def test_a_table_never_committed_leaves_its_name_free(catalog: RestCatalog, namespace: str) -> None:
+def test_an_abandoned_create_transaction_leaves_its_name_free(catalog: RestCatalog, namespace: str) -> None:
     catalog.create_table_transaction((namespace, "t"), SCHEMA)
 
     catalog.create_table((namespace, "t"), SCHEMA)
@@ -238,7 +238,7 @@ def test_a_table_never_committed_leaves_its_name_free(catalog: RestCatalog, name
 
 
 @operation(PYICEBERG, "namespaces")
-def test_lists_come_in_pages_of_any_size(served: Served, catalog: RestCatalog, namespace: str) -> None:
+def test_lists_work_with_pages_of_any_size(served: Served, catalog: RestCatalog, namespace: str) -> None:
     paged = load_catalog("paged", type="rest", uri=served.url, **{"rest-page-size": "2"})
     names = [f"t{number}" for number in range(5)]
     for name in names:
@@ -250,7 +250,7 @@ def test_lists_come_in_pages_of_any_size(served: Served, catalog: RestCatalog, n
 
 
 @operation(PYICEBERG, "views")
-def test_a_view_is_made_found_and_dropped(catalog: RestCatalog, namespace: str) -> None:
+def test_a_view_is_created_found_and_dropped(catalog: RestCatalog, namespace: str) -> None:
     made = catalog.create_view((namespace, "v"), SCHEMA, view_version("select 1", namespace), properties={"k": "v"})
 
     loaded = catalog.load_view((namespace, "v"))
@@ -309,7 +309,7 @@ def test_tables_and_views_share_their_names(catalog: RestCatalog, namespace: str
 @pytest.mark.parametrize(
     "name", ["with space", "dot.ted", "slash/ed", "per%cent", "plus+ed", "é🧊", "a?b&c=d#e", "☃" * 40]
 )
-def test_any_name_will_do(catalog: RestCatalog, namespace: str, name: str) -> None:
+def test_names_with_any_characters_work(catalog: RestCatalog, namespace: str, name: str) -> None:
     catalog.create_namespace((namespace, name))
     table = catalog.create_table((namespace, name, name), SCHEMA)
     table.append(ROWS)

@@ -1,4 +1,4 @@
-"""Several PyIceberg processes at one table: every row arrives, and arrives once."""
+"""Several PyIceberg processes append to one table: every row is present exactly once."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ APPENDS = 10
 
 @operation(PYICEBERG, "concurrent writers")
 @pytest.mark.parametrize("served", LATER_ON_S3, indirect=True)
-def test_rows_appended_by_two_processes_are_all_there_once(
+def test_rows_appended_by_two_processes_are_present_exactly_once(
     served: Served, catalog: RestCatalog, namespace: str
 ) -> None:
     catalog.create_table((namespace, "t"), pa.schema([pa.field("id", pa.int64())]))

@@ -1,4 +1,4 @@
-"""PyIceberg against a server on a bucket: one pass over what touches files, which runs by default."""
+"""PyIceberg against a server on a bucket: one test of all operations on files, which runs by default."""
 
 import pyarrow as pa
 import pytest

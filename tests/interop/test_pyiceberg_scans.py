@@ -1,4 +1,4 @@
-"""Scans with PyIceberg: planned by the client or by the server they find the same, and metadata is there as tables."""
+"""Scans with PyIceberg: client and server plan the same files, and metadata tables work."""
 
 from collections.abc import Iterator
 
@@ -49,7 +49,7 @@ def planned_by_server(served: Served) -> Iterator[RestCatalog]:
 
 @pytest.fixture
 def table(served: Served, catalog: RestCatalog, namespace: str) -> Table:
-    """Partitioned, of several files, with rows that another engine deleted by their positions."""
+    """A partitioned table of several files, with position deletes of another engine."""
     made: Table = catalog.create_table((namespace, "t"), SCHEMA, partition_spec=BY_KIND)
     for first in (0, 10):
         ids = list(range(first, first + 10))
@@ -68,7 +68,7 @@ def ids_in(table: Table, row_filter: str, **options: int) -> list[int]:
 
 
 @operation(PYICEBERG, "scans planned by the server")
-def test_the_server_plans_what_the_client_would(table: Table, planned_by_server: RestCatalog) -> None:
+def test_the_server_plans_the_same_files_as_the_client(table: Table, planned_by_server: RestCatalog) -> None:
     assert planned_by_server.supports_server_side_planning()
     planned = planned_by_server.load_table(table.name())
 
@@ -79,7 +79,7 @@ def test_the_server_plans_what_the_client_would(table: Table, planned_by_server:
 
 
 @operation(PYICEBERG, "scans planned by the server")
-def test_the_server_plans_the_past_too(table: Table, planned_by_server: RestCatalog) -> None:
+def test_the_server_plans_old_snapshots_too(table: Table, planned_by_server: RestCatalog) -> None:
     planned = planned_by_server.load_table(table.name())
 
     counts = [
@@ -90,7 +90,7 @@ def test_the_server_plans_the_past_too(table: Table, planned_by_server: RestCata
 
 
 @operation(PYICEBERG, "metadata tables")
-def test_metadata_is_read_as_tables(table: Table) -> None:
+def test_metadata_tables_are_read(table: Table) -> None:
     inspect = table.inspect
 
     assert inspect.snapshots().num_rows == inspect.history().num_rows == 3

@@ -1,4 +1,4 @@
-"""PyIceberg's table API against a real server: writing, evolving, travelling in time, and everything in between."""
+"""PyIceberg's table API against a real server: writes, schema evolution, time travel and maintenance."""
 
 import itertools
 import threading
@@ -44,7 +44,7 @@ def ids_in(table: Table, **scan: int) -> list[int]:
 
 
 def again(catalog: RestCatalog, table: Table) -> Table:
-    """The table as somebody else finds it."""
+    """The table as another client loads it."""
     loaded: Table = catalog.load_table(table.name())
     return loaded
 
@@ -80,7 +80,7 @@ def test_rows_are_updated_or_inserted_by_their_key(catalog: RestCatalog, table: 
 
 
 @operation(PYICEBERG, "overwrite")
-def test_partitions_are_overwritten_one_by_one(catalog: RestCatalog, namespace: str) -> None:
+def test_single_partitions_are_overwritten(catalog: RestCatalog, namespace: str) -> None:
     spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="text"))
     table = catalog.create_table((namespace, "t"), SCHEMA, partition_spec=spec)
     table.append(pa.concat_tables([rows(1, text="a"), rows(2, text="b")]))
@@ -171,7 +171,7 @@ def test_a_partition_spec_evolves_and_every_row_is_found(catalog: RestCatalog, t
 
 
 @operation(PYICEBERG, "evolve partitioning")
-def test_a_table_is_partitioned_by_what_is_computed(catalog: RestCatalog, namespace: str) -> None:
+def test_a_table_is_partitioned_by_transforms(catalog: RestCatalog, namespace: str) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "at", TimestampType()))
     table = catalog.create_table((namespace, "t"), schema)
 
@@ -194,7 +194,7 @@ def test_a_sort_order_is_replaced(catalog: RestCatalog, table: Table) -> None:
 
 
 @operation(PYICEBERG, "add files")
-def test_files_that_exist_are_added(catalog: RestCatalog, table: Table) -> None:
+def test_existing_files_are_added(catalog: RestCatalog, table: Table) -> None:
     paths = [f"{table.location()}/brought/{number}.parquet" for number in range(2)]
     for number, path in enumerate(paths):
         with table.io.new_output(path).create() as file:
@@ -210,7 +210,7 @@ def test_files_that_exist_are_added(catalog: RestCatalog, table: Table) -> None:
 
 
 @operation(PYICEBERG, "time travel")
-def test_the_past_stays_readable(catalog: RestCatalog, table: Table) -> None:
+def test_old_snapshots_stay_readable(catalog: RestCatalog, table: Table) -> None:
     for number in range(3):
         table.append(rows(number))
 
@@ -225,7 +225,7 @@ def test_the_past_stays_readable(catalog: RestCatalog, table: Table) -> None:
 
 
 @operation(PYICEBERG, "rollback")
-def test_a_table_goes_back_to_what_it_was(catalog: RestCatalog, table: Table) -> None:
+def test_a_table_is_rolled_back_to_a_snapshot(catalog: RestCatalog, table: Table) -> None:
     for number in range(3):
         table.append(rows(number))
     first, second, _ = (entry.snapshot_id for entry in table.history())
@@ -240,7 +240,7 @@ def test_a_table_goes_back_to_what_it_was(catalog: RestCatalog, table: Table) ->
 
 
 @operation(PYICEBERG, "branches and tags")
-def test_branches_and_tags_live_beside_the_main_line(catalog: RestCatalog, table: Table) -> None:
+def test_branches_and_tags_are_independent_of_main(catalog: RestCatalog, table: Table) -> None:
     table.append(rows(1))
     first = table.current_snapshot()
     assert first is not None
@@ -318,7 +318,7 @@ def test_a_table_is_upgraded_and_never_downgraded(catalog: RestCatalog, namespac
 
 
 @operation(PYICEBERG, "concurrent writers")
-def test_a_change_decided_on_an_old_schema_is_refused(catalog: RestCatalog, table: Table) -> None:
+def test_a_change_based_on_an_old_schema_is_refused(catalog: RestCatalog, table: Table) -> None:
     stale = again(catalog, table)
     with table.update_schema() as update:
         update.add_column("mine", LongType())
@@ -330,7 +330,7 @@ def test_a_change_decided_on_an_old_schema_is_refused(catalog: RestCatalog, tabl
 
 
 @operation(PYICEBERG, "concurrent writers")
-def test_an_append_beside_another_is_tried_again_by_the_client(catalog: RestCatalog, table: Table) -> None:
+def test_the_client_retries_an_append_that_lost_a_race(catalog: RestCatalog, table: Table) -> None:
     stale = again(catalog, table)
     table.append(rows(1))
 
@@ -340,7 +340,7 @@ def test_an_append_beside_another_is_tried_again_by_the_client(catalog: RestCata
 
 
 @operation(PYICEBERG, "concurrent writers")
-def test_an_overwrite_of_what_changed_meanwhile_is_refused(catalog: RestCatalog, table: Table) -> None:
+def test_an_overwrite_of_concurrently_changed_rows_is_refused(catalog: RestCatalog, table: Table) -> None:
     table.append(rows(1))
     stale = again(catalog, table)
     table.overwrite(rows(2))
@@ -352,7 +352,7 @@ def test_an_overwrite_of_what_changed_meanwhile_is_refused(catalog: RestCatalog,
 
 
 @operation(PYICEBERG, "drop")
-def test_what_is_purged_is_deleted_and_what_is_dropped_is_kept(catalog: RestCatalog, namespace: str) -> None:
+def test_a_purge_deletes_files_and_a_drop_keeps_them(catalog: RestCatalog, namespace: str) -> None:
     tables = [catalog.create_table((namespace, name), SCHEMA) for name in ("purged", "dropped")]
     for one in tables:
         one.append(rows(1, 2))
@@ -388,17 +388,17 @@ def test_many_small_commits_keep_their_order(catalog: RestCatalog, table: Table)
 
 
 @operation(PYICEBERG, "rollback")
-def test_a_table_goes_back_to_a_moment(catalog: RestCatalog, table: Table) -> None:
+def test_a_table_is_rolled_back_to_a_time(catalog: RestCatalog, table: Table) -> None:
     for number in range(2):
         table.append(rows(number))
     last = table.history()[-1].timestamp_ms
 
-    table.manage_snapshots().rollback_to_timestamp(last).commit()  # What is older than this.
+    table.manage_snapshots().rollback_to_timestamp(last).commit()  # The last snapshot before this time.
 
     assert ids_in(again(catalog, table)) == [0]
 
 
 @operation(PYICEBERG, "move", cannot="PyIceberg says that setting a location is not implemented")
-def test_a_table_does_not_move(table: Table) -> None:
+def test_a_table_location_cannot_be_moved(table: Table) -> None:
     with pytest.raises(NotImplementedError), table.transaction() as transaction:
         transaction.update_location(f"{table.location()}-moved")

@@ -35,7 +35,7 @@ def test_every_quick_recipe_is_on_the_page() -> None:
     assert {recipe.name for recipe in recipes()} >= QUICK
 
 
-def test_nothing_but_the_address_is_replaced() -> None:
+def test_only_the_address_is_replaced() -> None:
     recipe = Recipe("r", "bash", f"curl http://{DEFAULT_ADDRESS}/v1/config # 127.0.0.1 main")
 
     assert recipe.at("h:1").text == "curl http://h:1/v1/config # 127.0.0.1 main"

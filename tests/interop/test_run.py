@@ -1,4 +1,4 @@
-"""The run of all engines: every test has its part, and a part that breaks off loses nothing of what it saw."""
+"""The run of all engines: every test belongs to a part, and an interrupted part keeps its results."""
 
 import os
 import signal
@@ -51,7 +51,7 @@ def test_every_file_of_tests_belongs_to_a_part() -> None:
     assert covered == set(HERE.rglob("test_*.py"))
 
 
-def test_every_part_has_tests_and_a_name_of_its_own() -> None:
+def test_every_part_has_tests_and_a_unique_name() -> None:
     assert all(part.paths() for part in parts())
     assert len({part.name for part in parts()}) == len(parts())
 
@@ -61,10 +61,10 @@ def test_every_part_has_tests_and_a_name_of_its_own() -> None:
     [
         (SHOWS, 240, 0),
         (DIES, 240, -signal.SIGKILL),
-        pytest.param(HANGS, 20, TOO_LONG, marks=pytest.mark.interop),  # It takes all of its time.
+        pytest.param(HANGS, 20, TOO_LONG, marks=pytest.mark.interop),  # It runs until its time limit.
     ],
 )
-def test_what_a_part_saw_is_kept_however_it_ends(
+def test_the_results_of_a_part_are_kept_after_any_end(
     source: str, seconds_max: float, exit_code: int, tmp_path: Path
 ) -> None:
     ended = run_part(part(source, tmp_path), tmp_path / "results", seconds_max=seconds_max)
@@ -77,7 +77,7 @@ def test_what_a_part_saw_is_kept_however_it_ends(
 
 @pytest.mark.interop
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_run_that_is_ended_leaves_no_part_behind(number: signal.Signals, tmp_path: Path) -> None:
+def test_an_ended_run_leaves_no_process_of_a_part(number: signal.Signals, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     os.mkfifo(pid)
     part(WAITS.replace("PLACE", repr(str(pid))), tmp_path)
@@ -97,7 +97,7 @@ run_part(Part("one", ("test_*.py",), root=Path({str(tmp_path)!r})), Path({str(tm
         os.kill(running, 0)
 
 
-def test_a_part_that_is_run_again_forgets_what_it_saw(tmp_path: Path) -> None:
+def test_a_repeated_part_replaces_its_earlier_results(tmp_path: Path) -> None:
     append(tmp_path / "one.jsonl", Ended(exit_code=1, seconds=7))
 
     ended = run_part(part("def test_it() -> None: ...", tmp_path), tmp_path)
@@ -105,7 +105,7 @@ def test_a_part_that_is_run_again_forgets_what_it_saw(tmp_path: Path) -> None:
     assert read_results(tmp_path).ended == {"one": ended}
 
 
-def test_a_run_is_taken_up_where_it_broke_off(tmp_path: Path) -> None:
+def test_an_interrupted_run_can_be_resumed(tmp_path: Path) -> None:
     append(tmp_path / "duckdb.jsonl", Ended(exit_code=0, seconds=1))
     append(tmp_path / "trino.jsonl", Ended(exit_code=1, seconds=1))
 

@@ -1,4 +1,4 @@
-"""What the pipeline publishes, selected by Spark, DuckDB and Trino like any other table."""
+"""The system tables of the pipeline, queried by Spark, DuckDB and Trino like any other table."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ from tests.interop.spark.spark_processes import SPARKS
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.timeout(3_000),
-    # Where all three read: Trino reads no local files.
+    # A store that all three can read: Trino reads no local files.
     pytest.mark.parametrize("served", [S3], indirect=True, scope="module"),
 ]
 
@@ -39,7 +39,7 @@ ENGINES: Final[Mapping[str, Callable[[Served, str], Sequence[Sequence[Any]]]]] =
 
 @pytest.fixture(scope="module")
 def namespace(served: Served) -> str:
-    """A namespace with a table of two commits, after the pipeline has seen it."""
+    """A namespace with a table of two commits, after a run of the pipeline."""
     name = created_namespace(served)
     rows = pa.table({"id": pa.array([1, 2], pa.int64()), "country": ["IS", "DK"]})
     with load_catalog("sandur", type="rest", uri=served.url, warehouse="main", **served.pyiceberg_properties) as known:
@@ -50,7 +50,7 @@ def namespace(served: Served) -> str:
 
 def _run_pipeline(served: Served) -> None:
     assert served.s3 is not None
-    JAVA.take(lambda: None)  # It runs on Java as well, and has ended when it is done.
+    JAVA.take(lambda: None)  # It runs on Java as well, and ends before the engines start.
     store = f"s3://sandur/{served.server.folder.name}"
     command = [sys.executable, "-c", "from sandur.cli.main import run; run()", "run", "all", "--store", store]
     environment = {f"SANDUR_{name.upper()}": value for name, value in server_settings(served.s3).items()}
@@ -70,7 +70,7 @@ def _selected(engine: str, served: Served, statement: str) -> Rows:
 
 
 @pytest.mark.parametrize("engine", ENGINES, scope="module")
-def test_the_history_and_the_columns_of_a_table_are_selected(engine: str, served: Served, namespace: str) -> None:
+def test_the_history_and_the_columns_of_a_table_can_be_queried(engine: str, served: Served, namespace: str) -> None:
     of_table = f"WHERE namespace = '{namespace}' AND name = 'orders'"
 
     commits = _selected(
@@ -95,8 +95,8 @@ def test_the_history_and_the_columns_of_a_table_are_selected(engine: str, served
 
 
 @pytest.mark.parametrize("engine", ENGINES, scope="module")
-def test_everything_that_is_published_is_counted_alike(engine: str, served: Served, namespace: str) -> None:
-    del namespace  # It was published.
+def test_every_engine_counts_the_same_rows(engine: str, served: Served, namespace: str) -> None:
+    del namespace  # The table was published.
     counts = " UNION ALL ".join(f"SELECT '{name}', count(*) FROM sandur.system.{name}" for name in PUBLISHED)
     with load_catalog("sandur", type="rest", uri=served.url, warehouse="main", **served.pyiceberg_properties) as known:
         expected = [[name, known.load_table(("system", name)).scan().count()] for name in PUBLISHED]

@@ -54,7 +54,7 @@ def pattern_of(shown: str) -> re.Pattern[str]:
 
 
 def run_step(step: Step, folder: Path) -> str:
-    """Run a step as a reader does: commands of the shell run where the command before them ended."""
+    """Run a step as a reader does: shell commands run in the directory where the previous one ended."""
     if step.language == "sql":
         (folder / "extensions").mkdir(exist_ok=True)
         return run_duckdb(Recipe("tutorial", "sql", step.text), folder / "extensions")
@@ -68,7 +68,7 @@ def run_step(step: Step, folder: Path) -> str:
 
 
 def follow(page: str, server: ServerProcess) -> None:
-    """Run the steps; the server that the first one starts is there already."""
+    """Run the steps; the server that the first step starts is already running."""
     for step in steps(page):
         printed = "\n".join(server.printed) if step.text == START else run_step(_at(step, server), server.folder)
         shown = pattern_of(step.shown.replace(DEFAULT_ADDRESS, f"127.0.0.1:{server.port}"))
@@ -81,7 +81,7 @@ def _at(step: Step, server: ServerProcess) -> Step:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A server whose store is where the page says, in a folder with the environment that the page activates."""
+    """A server with the store of the page, in a folder with the environment that the page activates."""
     (tmp_path / ".venv").symlink_to(sys.prefix)
     with server_process(tmp_path, "--store", str(tmp_path / "sandur-data"), fsync="never") as running:
         yield running
@@ -121,6 +121,6 @@ def test_a_page_that_cannot_be_followed_is_refused(page: str) -> None:
         steps(page)
 
 
-def test_other_output_than_the_page_shows_is_noticed() -> None:
+def test_output_that_differs_from_the_page_fails() -> None:
     assert pattern_of("a … c\n").search("x\na b\nb c\n")
     assert not pattern_of("a … c\n").search("a b\n")

@@ -40,13 +40,13 @@ async def client(server: ServerProcess) -> AsyncIterator[uc.ApiClient]:
 
 @pytest.fixture
 async def schema(client: uc.ApiClient) -> str:
-    """A schema of this test alone."""
+    """A schema that only this test uses."""
     name = f"s{uuid.uuid5(uuid.NAMESPACE_URL, str(id(client))).hex[:12]}"
     await uc.SchemasApi(client).create_schema(uc.CreateSchema(name=name, catalog_name="main", comment="made here"))
     return name
 
 
-async def test_catalogs_and_schemas_come_and_go(client: uc.ApiClient) -> None:
+async def test_catalogs_and_schemas_are_created_and_deleted(client: uc.ApiClient) -> None:
     catalogs, schemas = uc.CatalogsApi(client), uc.SchemasApi(client)
 
     made = await catalogs.create_catalog(uc.CreateCatalog(name="c", comment="words", properties={"k": "v"}))
@@ -199,7 +199,7 @@ async def test_grants_credentials_and_locations_work(client: uc.ApiClient, schem
     await credentials.delete_credential(schema)
 
 
-def test_duckdb_sees_schemas_and_tables_whatever_their_format(server: ServerProcess, folder: Path) -> None:
+def test_duckdb_lists_schemas_and_tables_of_every_format(server: ServerProcess, folder: Path) -> None:
     with httpx.Client(base_url=server.url) as http:
         http.post(f"{UNITY}/schemas", json={"catalog_name": "main", "name": "ducks"}).raise_for_status()
         http.post("/v1/main/namespaces/ducks/tables", json=create_table("iceberg")).raise_for_status()
@@ -220,7 +220,7 @@ def test_duckdb_sees_schemas_and_tables_whatever_their_format(server: ServerProc
     assert ("iceberg",) in tables
 
 
-def test_polars_makes_lists_writes_reads_and_drops(server: ServerProcess, folder: Path) -> None:
+def test_polars_creates_lists_writes_reads_and_drops(server: ServerProcess, folder: Path) -> None:
     catalog = pl.Catalog(server.url, bearer_token=ANYBODY, require_https=False)
     rows = pl.DataFrame(
         {"id": [1, 2], "text": ["a", "b"], "list": [[1], []]}, schema_overrides={"list": pl.List(pl.Int32)}

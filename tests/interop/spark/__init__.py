@@ -1,1 +1,1 @@
-"""Spark with Iceberg's runtime, against a real server: everything a session does, on a folder and on a bucket."""
+"""Spark with Iceberg's runtime, against a real server: all operations of a session, on a folder and on a bucket."""

@@ -1,4 +1,4 @@
-"""One Spark at a time, shared by the tests that want the same, and a fresh namespace for each test."""
+"""One Spark at a time, shared by the tests of one flavour, and a fresh namespace for each test."""
 
 import itertools
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _VERSIONS = {
 
 @pytest.fixture
 def spark(request: pytest.FixtureRequest) -> Conversation:
-    """A running Spark of the flavour that the mark `shows` asks for."""
+    """A running Spark of the flavour that the mark `shows` selects."""
     flavour: Flavour = request.param
     RECORDER.version(flavour.engine, _VERSIONS[flavour.engine])
     try:
@@ -32,7 +32,7 @@ def spark(request: pytest.FixtureRequest) -> Conversation:
 
 @pytest.fixture
 def sql(spark: Conversation) -> Iterator[Sql]:
-    """Statements to the Spark, in a namespace of this test alone."""
+    """Statements to the Spark, in a namespace that only this test uses."""
     statements = Sql(spark, f"sandur.spark_{next(_numbers)}")
     statements("CREATE NAMESPACE {here}")
     statements("USE {here}")

@@ -1,4 +1,4 @@
-"""Spark among the engines that write tables for everybody and read those of everybody."""
+"""Spark as a writer and a reader of the cross-reading tests."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -19,7 +19,7 @@ def _written(rows: Iterable[Row]) -> str:
 
 
 def write(served: Served, namespace: str, name: str) -> None:
-    """With a row that is deleted by a file of deleted positions."""
+    """Write a table with a row that a position delete removes."""
     sql = _statements(served, namespace)
     sql(
         """CREATE TABLE {here}.{name} (id BIGINT, name STRING, amount DOUBLE)

@@ -1,4 +1,4 @@
-"""The Sparks that are tried: which Spark, which Iceberg, on which store, and how their tests are marked."""
+"""The tested versions of Spark and Iceberg, their stores, and the marks of their tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _INSTALL_SECONDS_MAX: Final = 2_700
 
 @dataclass(frozen=True)
 class Flavour:
-    """One Spark: its column of the matrix, its versions, and where the tables lie."""
+    """One Spark: its column of the matrix, its versions, and the store of its tables."""
 
     engine: str
     spark: str
@@ -39,10 +39,10 @@ ON_A_FOLDER: Final = (LATEST, NEXT)
 def shows(
     *operations: str, by: Sequence[Flavour] = (LATEST,), always: bool = False, cannot: str = ""
 ) -> pytest.MarkDecorator:
-    """The mark of a test that shows these Sparks doing something; it gives the fixtures `spark` and `sql` a flavour.
+    """The mark of a test for these flavours; it parametrizes the fixtures `spark` and `sql`.
 
-    With `always` the first of them runs with the tests of every day, too. With `cannot` a pass means that they refuse,
-    as expected, and `cannot` is the reason.
+    With `always` the first flavour also runs with the default tests. With `cannot` a pass means that they refuse as
+    expected, and `cannot` is the reason.
     """
     return pytest.mark.parametrize(
         "spark",

@@ -1,4 +1,4 @@
-"""What statements cannot say: streams, and several sessions at once. It runs in the process that has the session."""
+"""Jobs beyond SQL statements: streams and concurrent sessions. They run in the process of the session."""
 
 import threading
 from typing import Any
@@ -8,7 +8,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 def write_parquet(spark: SparkSession, *, query: str, folder: str) -> None:
-    """Files that are no table."""
+    """Write Parquet files without a table."""
     spark.sql(query).write.mode("append").parquet(folder)
 
 
@@ -21,13 +21,13 @@ def write_frame(spark: SparkSession, *, query: str, table: str, how: str, partit
 
 
 def stream_files(spark: SparkSession, *, folder: str, schema: str, table: str, checkpoint: str) -> None:
-    """Append what is new in a folder of CSV files."""
+    """Append the new CSV files of a folder."""
     source = spark.readStream.schema(schema).csv(folder)
     _run(source.writeStream, table, checkpoint)
 
 
 def stream_table(spark: SparkSession, *, source: str, table: str, checkpoint: str, options: dict[str, str]) -> None:
-    """Append what is new in a table to another."""
+    """Append the new rows of a table to another table."""
     _run(spark.readStream.options(**options).table(source).writeStream, table, checkpoint)
 
 
@@ -43,9 +43,9 @@ def _run(stream: DataStreamWriter, table: str, checkpoint: str) -> None:
 
 
 def run_at_once(spark: SparkSession, *, sessions: list[list[str]]) -> list[str]:
-    """Run lists of statements at the same time, a session each; returns what failed, in the engine's words.
+    """Run lists of statements concurrently, each in its own session; returns the error messages.
 
-    Each session has a catalog of its own: what one wrote, another learns from the server alone.
+    Each session has its own catalog instance, so it sees other sessions' writes only through the server.
     """
     failures: list[str] = []
     barrier = threading.Barrier(len(sessions))
@@ -68,21 +68,21 @@ def run_at_once(spark: SparkSession, *, sessions: list[list[str]]) -> list[str]:
 
 
 def options_of(spark: SparkSession, *, prefix: str) -> dict[str, Any]:
-    """The options that the session was given, by the beginning of their names."""
+    """The options of the session with a given prefix."""
     return {key: value for key, value in spark.sparkContext.getConf().getAll() if key.startswith(prefix)}
 
 
 def migrate_plain_table(spark: SparkSession, *, catalog: str, folder: str, query: str) -> tuple[int, list[int]]:
-    """Make a table of Spark's own in the folder and migrate it; how many files that were, and what it then holds.
+    """Create a Spark table in the folder and migrate it; returns the number of files and the rows.
 
-    A session of its own has the catalog in the place of Spark's, as only that can be migrated in.
+    It uses its own session with the catalog as Spark's session catalog, which the procedure requires.
     """
     own = spark.newSession()
     session_catalog = "spark.sql.catalog.spark_catalog"
     for key, value in options_of(spark, prefix=f"spark.sql.catalog.{catalog}.").items():
         own.conf.set(key.replace(f"spark.sql.catalog.{catalog}", session_catalog), value)
     own.conf.set(session_catalog, "org.apache.iceberg.spark.SparkSessionCatalog")
-    # Spark's own catalog keeps the namespaces of such a session, and has this one.
+    # In such a session Spark's own catalog keeps the namespaces.
     own.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.default")
     own.sql(f"CREATE TABLE default.migrated USING parquet LOCATION '{folder}' AS {query}")
     migrated = own.sql("CALL spark_catalog.system.migrate('default.migrated')").collect()[0][0]

@@ -1,4 +1,4 @@
-"""Sparks that run: a process each, with a session on a server, and statements in a namespace of their own."""
+"""Running Spark processes, each with a session on a server and statements in its own namespace."""
 
 import atexit
 import contextlib
@@ -19,7 +19,7 @@ JAVA_VERSION: Final = 17
 
 
 class Sparks:
-    """The Spark that runs, at most one at a time: who asks for another ends it."""
+    """The running Spark; a request for another one ends it."""
 
     def __init__(self) -> None:
         self._running = contextlib.ExitStack()
@@ -28,7 +28,7 @@ class Sparks:
         self._not_installed: dict[Flavour, NotInstalled] = {}
 
     def on(self, flavour: Flavour, served: Served) -> Conversation:
-        """The Spark on the server, started if it is not the one that runs; NotInstalled when it cannot be had."""
+        """The Spark on the server, started if it is not running; NotInstalled if it is not available."""
         if flavour in self._not_installed:
             raise self._not_installed[flavour]
         if self._conversation is None or self._key != (flavour, served.url):
@@ -56,34 +56,34 @@ atexit.register(SPARKS.end)
 
 
 class Sql:
-    """Statements and jobs of one Spark; `{here}` in a text is the namespace of the test, which is the current one."""
+    """Statements and jobs of one Spark; `{here}` in a text is the current namespace, that of the test."""
 
     def __init__(self, spark: Conversation, here: str) -> None:
         self.here = here
         self._spark = spark
 
     def __call__(self, statement: str, **values: object) -> list[list[Any]]:
-        """The rows of a statement, with the values in their places."""
+        """The rows of a statement after the values are filled in."""
         return self._spark.sql(self.filled(statement, **values))
 
     def filled(self, text: str, **values: object) -> str:
-        """The text with the values in their places."""
+        """The text with the values filled in."""
         for name, value in (values | {"here": self.here}).items():
             text = text.replace(f"{{{name}}}", str(value))
         return text
 
     def job(self, function: str, **arguments: object) -> Any:
-        """What a function of `jobs.py` returns."""
+        """The result of a function of `jobs.py`."""
         return self._spark.ask(job=function, arguments=arguments)
 
     def at_once(self, *sessions: Sequence[str]) -> list[str]:
-        """Run lists of statements at the same time, a session each; returns what failed, in the engine's words."""
+        """Run lists of statements concurrently, each in its own session; returns the error messages."""
         filled = [[self.filled(statement) for statement in statements] for statements in sessions]
         failures: list[str] = self.job("run_at_once", sessions=filled)
         return failures
 
     def column(self, statement: str, **values: object) -> list[Any]:
-        """The first column of what a statement returns."""
+        """The first column of the result of a statement."""
         return [row[0] for row in self(statement, **values)]
 
     def snapshots(self, table: str = "t") -> list[int]:
@@ -105,7 +105,7 @@ def catalog_of(served: Served, **more: object) -> dict[str, object]:
 
 
 def _catalogs(served: Served) -> list[dict[str, object]]:
-    """The catalog twice: as clients ask for it by default, and as `lazy` ones do, by pages and by single snapshots."""
+    """The catalog twice: with the default options, and as `lazy`, with paged lists and snapshots on demand."""
     lazy = {"snapshot-loading-mode": "refs", "rest-page-size": "2"}
     return [catalog_of(served), catalog_of(served, name="lazy", properties=lazy)]
 
@@ -114,7 +114,7 @@ def _catalogs(served: Served) -> list[dict[str, object]]:
 def running_spark(
     flavour: Flavour, folder: Path, catalogs: Sequence[Mapping[str, object]], **options: str
 ) -> Iterator[Conversation]:
-    """The Spark, from its start to the end of the block; NotInstalled when it cannot be had."""
+    """A Spark that runs until the end of the block; NotInstalled if it is not available."""
     config = {
         "catalogs": list(catalogs),
         "versions": {"spark": flavour.spark, "iceberg": flavour.iceberg},

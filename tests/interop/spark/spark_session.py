@@ -1,4 +1,4 @@
-"""What runs beside the tests: a session of `sandur.spark` that answers statements and runs the jobs of `jobs.py`."""
+"""A process with a session of `sandur.spark` that runs statements and the jobs of `jobs.py`."""
 
 import json
 import sys

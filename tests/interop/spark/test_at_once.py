@@ -1,4 +1,4 @@
-"""Several writers on one table: no row is lost or doubled, and a writer that must not win gets an error."""
+"""Several writers on one table: no row is lost or repeated, and a writer that must not win gets an error."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def test_two_sessions_append_to_one_table_at_once(sql: Sql) -> None:
 
 
 @shows("concurrent writers", by=NEW)
-def test_of_two_merges_of_the_same_rows_both_count_or_one_is_refused(sql: Sql) -> None:
+def test_two_merges_of_the_same_rows_are_both_applied_or_one_is_refused(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT, n BIGINT) TBLPROPERTIES ('commit.retry.num-retries' = '20')")
     sql("INSERT INTO t VALUES (1, 0)")
     merge = "MERGE INTO {here}.t USING (SELECT 1L id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET n = n + 1"
@@ -48,7 +48,7 @@ def test_of_two_merges_of_the_same_rows_both_count_or_one_is_refused(sql: Sql) -
 
 
 @shows("concurrent writers", by=NEW)
-def test_a_table_is_created_by_one_of_two(sql: Sql) -> None:
+def test_exactly_one_of_two_concurrent_creations_succeeds(sql: Sql) -> None:
     create = "CREATE TABLE {here}.t AS SELECT 1 a"
 
     failures = sql.at_once([create], [create])
@@ -75,9 +75,7 @@ def test_spark_and_pyiceberg_append_to_one_table_at_once(sql: Sql, folder_server
 @pytest.mark.interop
 @pytest.mark.timeout(600)
 @operation("Spark", "concurrent writers")
-def test_two_sparks_in_processes_of_their_own_append_to_one_table_at_once(
-    served: Served, namespace: str, tmp_path: Path
-) -> None:
+def test_two_spark_processes_append_to_one_table_at_once(served: Served, namespace: str, tmp_path: Path) -> None:
     SPARKS.end()
     folders = tmp_path / "one", tmp_path / "other"
     for folder in folders:

@@ -1,11 +1,11 @@
-"""Clients that ask for less at a time: pages of lists, and snapshots only when they are needed."""
+"""Client modes with smaller answers: paged lists, and snapshots on demand."""
 
 from tests.interop.spark.flavours import NEW, shows
 from tests.interop.spark.spark_processes import Sql
 
 
 @shows("namespaces", by=NEW)
-def test_long_lists_come_in_pages(sql: Sql) -> None:
+def test_long_lists_are_paged(sql: Sql) -> None:
     for number in range(5):
         sql("CREATE TABLE {here}.t{number} (id BIGINT)", number=number)
         sql("CREATE NAMESPACE {here}.n{number}", number=number)
@@ -19,7 +19,7 @@ def test_long_lists_come_in_pages(sql: Sql) -> None:
 
 
 @shows("time travel", "expire snapshots", by=NEW)
-def test_snapshots_that_were_not_sent_at_first_are_found_when_asked_for(sql: Sql) -> None:
+def test_omitted_snapshots_are_loaded_on_demand(sql: Sql) -> None:
     lazy = f"{sql.here.replace('sandur', 'lazy')}.t"
     sql("CREATE TABLE {lazy} (id BIGINT)", lazy=lazy)
     for number in range(3):

@@ -1,4 +1,4 @@
-"""What every Spark does with tables, old and new, on a folder and on a bucket."""
+"""Operations of every tested Spark on tables, on a folder and on a bucket."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def make_rows(sql: Sql) -> None:
 
 
 @shows("namespaces", by=EVERY, always=True)
-def test_a_namespace_is_made_described_changed_and_dropped(sql: Sql) -> None:
+def test_a_namespace_is_created_described_changed_and_dropped(sql: Sql) -> None:
     sql("CREATE NAMESPACE {here}.child COMMENT 'of a test' WITH DBPROPERTIES (color = 'red')")
     sql("ALTER NAMESPACE {here}.child SET PROPERTIES (color = 'blue', size = '3')")
 
@@ -45,7 +45,7 @@ def test_a_partitioned_table_is_created_filled_and_read(sql: Sql) -> None:
 
 
 @shows("create table as select", by=EVERY, always=True)
-def test_a_table_is_made_of_a_query(sql: Sql) -> None:
+def test_a_table_is_created_from_a_query(sql: Sql) -> None:
     make_rows(sql)
 
     sql("CREATE TABLE sums PARTITIONED BY (country) AS SELECT country, sum(amount) total FROM t GROUP BY country")
@@ -80,8 +80,8 @@ def test_a_table_is_replaced_and_keeps_its_history(sql: Sql) -> None:
 
 
 @shows("replace table", by=NEW)
-def test_a_table_is_replaced_by_one_without_the_columns_it_was_partitioned_by(sql: Sql) -> None:
-    """Iceberg 1.5 cannot, on any catalog: its tasks look for the lost column of every old partitioning."""
+def test_a_table_is_replaced_by_one_without_its_partition_columns(sql: Sql) -> None:
+    """Iceberg 1.5 cannot do this on any catalog: its tasks need the removed column of every old spec."""
     make_rows(sql)
 
     sql("REPLACE TABLE t PARTITIONED BY (n) AS SELECT count(*) n FROM t")
@@ -131,7 +131,7 @@ def test_an_update_changes_rows_and_moves_them_between_partitions(sql: Sql) -> N
 
 
 @shows("delete", by=EVERY, always=True)
-def test_a_delete_copies_on_write(sql: Sql) -> None:
+def test_a_delete_with_copy_on_write_rewrites_files(sql: Sql) -> None:
     make_rows(sql)
 
     sql("DELETE FROM t WHERE amount < 8")
@@ -142,7 +142,7 @@ def test_a_delete_copies_on_write(sql: Sql) -> None:
 
 
 @shows("delete", by=EVERY)
-def test_a_delete_an_update_and_a_merge_write_deletes_to_be_merged_on_read(sql: Sql) -> None:
+def test_delete_update_and_merge_write_position_deletes_with_merge_on_read(sql: Sql) -> None:
     sql(
         """CREATE TABLE t (id BIGINT, v STRING) TBLPROPERTIES ('format-version' = '2',
            'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read',
@@ -177,7 +177,7 @@ def test_a_schema_evolves_without_touching_data(sql: Sql) -> None:
 
 
 @shows("evolve partitioning", by=EVERY)
-def test_a_partitioning_evolves_and_old_files_stay_where_they_are(sql: Sql) -> None:
+def test_a_partition_spec_evolves_and_old_files_stay(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT, at TIMESTAMP, country STRING)")
     sql("INSERT INTO t VALUES (1, TIMESTAMP '2026-01-01 00:00:00', 'IS')")
 
@@ -194,7 +194,7 @@ def test_a_partitioning_evolves_and_old_files_stay_where_they_are(sql: Sql) -> N
 
 
 @shows("sort order", by=EVERY)
-def test_a_sort_order_is_set_and_taken_away(sql: Sql) -> None:
+def test_a_sort_order_is_set_and_removed(sql: Sql) -> None:
     make_rows(sql)
 
     sql("ALTER TABLE t WRITE ORDERED BY country DESC, id")
@@ -211,7 +211,7 @@ def test_a_sort_order_is_set_and_taken_away(sql: Sql) -> None:
 
 
 @shows("properties", by=EVERY)
-def test_properties_are_set_shown_and_unset(sql: Sql) -> None:
+def test_properties_are_set_listed_and_unset(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT) COMMENT 'first' TBLPROPERTIES ('a' = '1', 'b' = '2')")
 
     sql("ALTER TABLE t SET TBLPROPERTIES ('a' = 'one', 'comment' = 'second')")
@@ -224,7 +224,7 @@ def test_properties_are_set_shown_and_unset(sql: Sql) -> None:
 
 
 @shows("branches and tags", by=EVERY, always=True)
-def test_branches_and_tags_live_beside_the_main_line(sql: Sql) -> None:
+def test_branches_and_tags_are_independent_of_main(sql: Sql) -> None:
     make_rows(sql)
     sql("ALTER TABLE t CREATE TAG v1 RETAIN 365 DAYS")
     sql("ALTER TABLE t CREATE BRANCH audit RETAIN 7 DAYS WITH SNAPSHOT RETENTION 2 SNAPSHOTS")
@@ -245,7 +245,7 @@ def test_branches_and_tags_live_beside_the_main_line(sql: Sql) -> None:
 
 
 @shows("time travel", by=EVERY, always=True)
-def test_a_table_is_read_as_it_was(sql: Sql) -> None:
+def test_a_table_is_read_at_an_old_snapshot_or_time(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT)")
     for number in range(3):
         sql("INSERT INTO t VALUES ({number})", number=number)
@@ -260,7 +260,7 @@ def test_a_table_is_read_as_it_was(sql: Sql) -> None:
 
 
 @shows("views", by=EVERY, always=True)
-def test_a_view_is_made_read_replaced_and_dropped(sql: Sql) -> None:
+def test_a_view_is_created_read_replaced_and_dropped(sql: Sql) -> None:
     make_rows(sql)
 
     sql("CREATE VIEW v (who COMMENT 'the id', many) COMMENT 'rich' AS SELECT id, amount FROM t WHERE amount > 8")
@@ -298,7 +298,7 @@ def test_tables_and_views_are_renamed_and_dropped(sql: Sql) -> None:
 
 
 @shows("metadata tables", by=EVERY)
-def test_every_metadata_table_answers(sql: Sql) -> None:
+def test_every_metadata_table_can_be_read(sql: Sql) -> None:
     sql(
         """CREATE TABLE t (id BIGINT) TBLPROPERTIES ('format-version' = '2', 'write.delete.mode' = 'merge-on-read',
            'write.delete.granularity' = 'file')"""
@@ -328,7 +328,7 @@ def test_every_metadata_table_answers(sql: Sql) -> None:
 
 
 @shows("compaction", "expire snapshots", by=EVERY)
-def test_small_files_are_put_together_and_what_is_old_expires(sql: Sql) -> None:
+def test_small_files_are_compacted_and_old_snapshots_expire(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT)")
     for number in range(6):
         sql("INSERT INTO t VALUES ({number})", number=number)

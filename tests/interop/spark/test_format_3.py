@@ -13,7 +13,7 @@ LINEAGE = "SELECT id, _row_id, _last_updated_sequence_number FROM t ORDER BY id"
 
 
 @shows("v3: row lineage", by=NEW)
-def test_rows_keep_their_identity_through_updates_and_compaction(sql: Sql) -> None:
+def test_rows_keep_their_row_ids_through_updates_and_compaction(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT, v STRING) TBLPROPERTIES ('format-version' = '3')")
     sql("INSERT INTO t SELECT id, 'a' FROM range(0, 3, 1, 1)")
     sql("INSERT INTO t VALUES (3, 'a')")
@@ -27,7 +27,7 @@ def test_rows_keep_their_identity_through_updates_and_compaction(sql: Sql) -> No
 
 
 @shows("v3: row lineage", by=NEW)
-def test_a_table_that_is_upgraded_gives_its_rows_an_identity(sql: Sql) -> None:
+def test_rows_of_an_upgraded_table_get_row_ids(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT) TBLPROPERTIES ('format-version' = '2')")
     sql("INSERT INTO t VALUES (1)")
 
@@ -40,7 +40,7 @@ def test_a_table_that_is_upgraded_gives_its_rows_an_identity(sql: Sql) -> None:
 
 
 @shows("v3: deletion vectors", by=NEW)
-def test_deletes_are_vectors_one_for_each_file(sql: Sql) -> None:
+def test_deletes_are_written_as_one_deletion_vector_per_file(sql: Sql) -> None:
     sql(
         """CREATE TABLE t (id BIGINT) TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read',
            'write.update.mode' = 'merge-on-read')"""
@@ -57,7 +57,7 @@ def test_deletes_are_vectors_one_for_each_file(sql: Sql) -> None:
 
 
 @shows("v3: variant", by=NEW)
-def test_variants_are_written_read_and_looked_into(sql: Sql) -> None:
+def test_variants_are_written_read_and_queried(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT, v VARIANT) TBLPROPERTIES ('format-version' = '3')")
 
     sql("""INSERT INTO t SELECT 1, parse_json('{"a": {"b": 7}, "c": [1, "x"]}')""")
@@ -78,8 +78,8 @@ def test_a_variant_is_refused_before_format_version_3(sql: Sql) -> None:
 
 
 @shows("v3: default values", by=NEW)
-def test_a_default_is_read_for_rows_that_were_there_before(sql: Sql) -> None:
-    """Another client's commit adds the column; Spark reads what it says."""
+def test_an_initial_default_is_read_for_older_rows(sql: Sql) -> None:
+    """Another client's commit adds the column; Spark reads its default."""
     sql("CREATE TABLE t (id BIGINT) TBLPROPERTIES ('format-version' = '3')")
     sql("INSERT INTO t VALUES (1)")
 
@@ -93,7 +93,7 @@ def test_a_default_is_read_for_rows_that_were_there_before(sql: Sql) -> None:
 
 
 @shows("v3: set default values", by=NEW, cannot="Iceberg's Spark reads default values and cannot set them")
-def test_a_default_cannot_be_set_by_spark(sql: Sql) -> None:
+def test_spark_cannot_set_a_default(sql: Sql) -> None:
     with pytest.raises(EngineError, match="does not support column default value"):
         sql("CREATE TABLE t (id BIGINT, word STRING DEFAULT 'x') TBLPROPERTIES ('format-version' = '3')")
     sql("CREATE TABLE t (id BIGINT) TBLPROPERTIES ('format-version' = '3')")
@@ -102,7 +102,7 @@ def test_a_default_cannot_be_set_by_spark(sql: Sql) -> None:
 
 
 @shows("v3: unknown type", by=NEW)
-def test_a_column_of_no_type_yet_holds_nothing(sql: Sql) -> None:
+def test_a_column_of_unknown_type_is_always_null(sql: Sql) -> None:
     sql("CREATE TABLE t TBLPROPERTIES ('format-version' = '3') AS SELECT 1 id, NULL nothing")
 
     assert sql("SELECT * FROM t") == [[1, None]]

@@ -1,4 +1,4 @@
-"""Procedures that go back, pick out and look at the history of a table."""
+"""Procedures that roll back, cherry-pick and read the history of a table."""
 
 from tests.interop.spark.flavours import NEW, shows
 from tests.interop.spark.spark_processes import Sql
@@ -13,7 +13,7 @@ def make_three(sql: Sql) -> list[int]:
 
 
 @shows("rollback", by=NEW)
-def test_a_table_goes_back_to_a_snapshot(sql: Sql) -> None:
+def test_a_table_is_rolled_back_to_a_snapshot(sql: Sql) -> None:
     first, _, third = make_three(sql)
 
     assert sql("CALL sandur.system.rollback_to_snapshot('{here}.t', {first})", first=first) == [[third, first]]
@@ -22,7 +22,7 @@ def test_a_table_goes_back_to_a_snapshot(sql: Sql) -> None:
 
 
 @shows("rollback", by=NEW)
-def test_a_table_goes_back_to_a_time(sql: Sql) -> None:
+def test_a_table_is_rolled_back_to_a_time(sql: Sql) -> None:
     _, second, third = make_three(sql)
     then = sql.column("SELECT committed_at FROM {here}.t.snapshots ORDER BY committed_at")[2]
 
@@ -44,7 +44,7 @@ def test_any_snapshot_or_ref_becomes_the_current_one(sql: Sql) -> None:
 
 
 @shows("ancestors", by=NEW)
-def test_ancestors_are_told_from_the_newest_on(sql: Sql) -> None:
+def test_ancestors_are_listed_from_the_newest(sql: Sql) -> None:
     first, second, third = make_three(sql)
 
     assert sql.column("CALL sandur.system.ancestors_of('{here}.t')") == [third, second, first]
@@ -52,7 +52,7 @@ def test_ancestors_are_told_from_the_newest_on(sql: Sql) -> None:
 
 
 @shows("branches and tags", by=NEW)
-def test_a_branch_is_made_by_moving_it_to_another(sql: Sql) -> None:
+def test_a_fast_forward_creates_a_branch(sql: Sql) -> None:
     _, _, third = make_three(sql)
 
     assert sql("CALL sandur.system.fast_forward('{here}.t', 'fresh', 'main')") == [["fresh", None, third]]
@@ -61,7 +61,7 @@ def test_a_branch_is_made_by_moving_it_to_another(sql: Sql) -> None:
 
 
 @shows("changelog view", by=NEW)
-def test_changes_are_told_row_by_row(sql: Sql) -> None:
+def test_a_changelog_view_lists_changes_row_by_row(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT, v STRING)")
     sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
     start = sql.snapshots()[0]

@@ -1,4 +1,4 @@
-"""Procedures that bring in what lies elsewhere: files, other tables, and tables of other catalogs."""
+"""Procedures that import files, other tables, and tables of other catalogs."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ METADATA = "SELECT file FROM {here}.{table}.metadata_log_entries ORDER BY timest
 
 
 @shows("add files", by=ON_A_FOLDER)
-def test_files_become_part_of_a_table_where_they_lie(sql: Sql, tmp_path: Path) -> None:
+def test_files_are_added_to_a_table_in_place(sql: Sql, tmp_path: Path) -> None:
     files = tmp_path / "files"
     sql.job("write_parquet", query="SELECT id, 'IS' country FROM range(3)", folder=f"{files}/country=IS")
     sql.job("write_parquet", query="SELECT id + 3 id, 'DK' country FROM range(2)", folder=f"{files}/country=DK")
@@ -44,7 +44,7 @@ def test_a_table_is_registered_by_its_metadata(sql: Sql) -> None:
 
 
 @shows("snapshot and migrate", by=ON_A_FOLDER)
-def test_a_table_of_spark_is_tried_out_and_stays_as_it_is(sql: Sql) -> None:
+def test_a_snapshot_of_a_spark_table_leaves_it_unchanged(sql: Sql) -> None:
     sql("CREATE TABLE spark_catalog.default.plain USING parquet AS SELECT id FROM range(3)")
 
     assert sql("CALL sandur.system.snapshot('spark_catalog.default.plain', '{here}.t')")[0][0] >= 1
@@ -57,8 +57,8 @@ def test_a_table_of_spark_is_tried_out_and_stays_as_it_is(sql: Sql) -> None:
 
 
 @shows("snapshot and migrate", by=ON_A_FOLDER)
-def test_a_table_of_spark_is_migrated_where_it_lies(sql: Sql) -> None:
-    """Its place must be one that the server allows: here, below the root of the catalog."""
+def test_a_spark_table_is_migrated_in_place(sql: Sql) -> None:
+    """Its location must be allowed by the server: here, below the root of the catalog."""
     sql("CREATE TABLE neighbour (id BIGINT)")
     place = folder_of(sql, "neighbour").parent / "migrated"
 
@@ -71,8 +71,8 @@ def test_a_table_of_spark_is_migrated_where_it_lies(sql: Sql) -> None:
 
 
 @shows("rewrite table path", by=ON_A_FOLDER)
-def test_a_table_is_prepared_for_another_place(sql: Sql, tmp_path: Path) -> None:
-    """Hadoop writes `file:/`, and the procedure compares texts: the table says its place in the same way."""
+def test_a_table_is_prepared_for_another_location(sql: Sql, tmp_path: Path) -> None:
+    """Hadoop writes `file:/`, and the procedure compares texts, so the table uses the same form."""
     sql("CREATE TABLE neighbour (id BIGINT)")
     place = folder_of(sql, "neighbour").parent / "leaving"
     sql("CREATE TABLE t LOCATION 'file:{place}' AS SELECT id FROM range(3)", place=place)

@@ -1,4 +1,4 @@
-"""Procedures that tidy a table up: what they leave reads the same, and what they remove is gone."""
+"""Maintenance procedures: the rows stay the same, and removed files are gone."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ FAR = "TIMESTAMP '2100-01-01 00:00:00'"
 
 
 def folder_of(sql: Sql, table: str = "t") -> Path:
-    """Where the table lies on this machine."""
+    """The local folder of the table."""
     described = {row[0]: row[1] for row in sql("DESCRIBE TABLE EXTENDED {table}", table=table)}
     return Path(described["Location"].removeprefix("file://").removeprefix("file:"))
 
@@ -48,7 +48,7 @@ def test_data_files_are_rewritten_by_every_strategy(sql: Sql, strategy: str) -> 
 
 
 @shows("compaction", by=NEW)
-def test_a_compaction_beside_an_append_keeps_both(sql: Sql) -> None:
+def test_a_compaction_and_a_concurrent_append_are_both_kept(sql: Sql) -> None:
     make_small_files(sql)
 
     failures = sql.at_once(
@@ -61,7 +61,7 @@ def test_a_compaction_beside_an_append_keeps_both(sql: Sql) -> None:
 
 
 @shows("expire snapshots", by=NEW)
-def test_expired_snapshots_take_their_files_along(sql: Sql) -> None:
+def test_expiring_snapshots_deletes_their_files(sql: Sql) -> None:
     make_small_files(sql, 2)
     sql("INSERT OVERWRITE t VALUES (7, 'x')")
 
@@ -77,7 +77,7 @@ def test_expired_snapshots_take_their_files_along(sql: Sql) -> None:
 
 
 @shows("expire snapshots", by=NEW)
-def test_what_a_tag_holds_does_not_expire(sql: Sql) -> None:
+def test_a_tagged_snapshot_does_not_expire(sql: Sql) -> None:
     make_small_files(sql, 3)
     sql("ALTER TABLE t CREATE TAG kept AS OF VERSION {first}", first=sql.snapshots()[0])
 
@@ -88,7 +88,7 @@ def test_what_a_tag_holds_does_not_expire(sql: Sql) -> None:
 
 
 @shows("orphan files", by=ON_A_FOLDER)
-def test_orphans_that_are_old_are_removed_and_nothing_else(sql: Sql) -> None:
+def test_only_old_orphan_files_are_removed(sql: Sql) -> None:
     make_small_files(sql, 2)
     folder = folder_of(sql)
     old, young = folder / "data" / "old.parquet", folder / "data" / "young.parquet"
@@ -105,7 +105,7 @@ def test_orphans_that_are_old_are_removed_and_nothing_else(sql: Sql) -> None:
 
 
 @shows("orphan files", by=(ON_S3,))
-def test_orphans_on_a_bucket_are_looked_for_by_prefix(sql: Sql) -> None:
+def test_orphan_files_on_a_bucket_are_found_by_prefix_listing(sql: Sql) -> None:
     make_small_files(sql, 2)
 
     found = sql("CALL sandur.system.remove_orphan_files(table => '{here}.t', prefix_listing => true)")
@@ -115,7 +115,7 @@ def test_orphans_on_a_bucket_are_looked_for_by_prefix(sql: Sql) -> None:
 
 
 @shows("rewrite manifests", by=NEW)
-def test_manifests_are_put_together(sql: Sql) -> None:
+def test_manifests_are_merged(sql: Sql) -> None:
     make_small_files(sql)
 
     assert sql("CALL sandur.system.rewrite_manifests('{here}.t')") == [[4, 1]]
@@ -125,7 +125,7 @@ def test_manifests_are_put_together(sql: Sql) -> None:
 
 
 @shows("rewrite deletes", by=NEW)
-def test_position_deletes_are_put_together(sql: Sql) -> None:
+def test_position_deletes_are_merged(sql: Sql) -> None:
     sql(
         """CREATE TABLE t (id BIGINT) TBLPROPERTIES ('format-version' = '2', 'write.delete.mode' = 'merge-on-read',
            'write.delete.granularity' = 'partition')"""

@@ -1,4 +1,4 @@
-"""Write, audit, publish: rows written aside are invisible until they are published."""
+"""Write, audit, publish: staged rows are invisible until they are published."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def make_audited(sql: Sql) -> None:
 
 
 @shows("write-audit-publish", by=NEW)
-def test_a_staged_write_is_seen_once_it_is_published(sql: Sql) -> None:
+def test_a_staged_write_is_visible_after_its_publication(sql: Sql) -> None:
     make_audited(sql)
     sql("SET spark.wap.id = audit_1")
     sql("INSERT INTO t VALUES (2)")
@@ -31,7 +31,7 @@ def test_a_staged_write_is_seen_once_it_is_published(sql: Sql) -> None:
 
 
 @shows("write-audit-publish", by=NEW)
-def test_a_staged_write_is_published_on_top_of_what_came_meanwhile(sql: Sql) -> None:
+def test_a_staged_write_is_published_on_top_of_later_commits(sql: Sql) -> None:
     make_audited(sql)
     sql("SET spark.wap.id = audit_2")
     sql("INSERT INTO t VALUES (2)")
@@ -59,7 +59,7 @@ def test_a_branch_is_written_audited_and_published(sql: Sql) -> None:
 
 
 @shows("write-audit-publish", by=NEW)
-def test_a_snapshot_is_picked_from_the_side(sql: Sql) -> None:
+def test_a_staged_snapshot_is_cherry_picked(sql: Sql) -> None:
     make_audited(sql)
     sql("SET spark.wap.id = audit_3")
     sql("INSERT INTO t VALUES (2)")

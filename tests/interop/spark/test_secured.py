@@ -1,4 +1,4 @@
-"""Sessions of `sandur.spark` on a server that asks who is there, and on several catalogs at once."""
+"""Sessions of `sandur.spark` on a server with authentication, and with several catalogs."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server that asks for a token, with the catalogs `main` and `lake`."""
+    """A server that requires a token, with the catalogs `main` and `lake`."""
     SPARKS.end()
     folder = tmp_path_factory.mktemp("secured")
     sandur(folder, "catalog", "create", "lake", "--store", str(folder / "data"))
@@ -38,7 +38,7 @@ def sandur(folder: Path, *arguments: str) -> str:
 
 
 @operation("Spark", "bearer token")
-def test_tokens_credentials_and_catalogs_live_in_one_session(secured: Served, tmp_path: Path) -> None:
+def test_a_session_can_use_tokens_credentials_and_several_catalogs(secured: Served, tmp_path: Path) -> None:
     signed = sandur(tmp_path, "token", "ann")
     catalogs = [
         catalog_of(secured, name="by_secret", token=SECRET),
@@ -64,7 +64,7 @@ def test_tokens_credentials_and_catalogs_live_in_one_session(secured: Served, tm
 
 
 @operation("Spark", "bearer token")
-def test_a_bearer_held_to_a_tenant_sees_nothing_of_another(secured: Served, tmp_path: Path) -> None:
+def test_a_token_for_one_tenant_cannot_read_another(secured: Served, tmp_path: Path) -> None:
     tokens = {name: sandur(tmp_path, "token", name, "--tenant", name) for name in ("acme", "rival")}
     catalogs = [catalog_of(secured, name=name, token=token) for name, token in tokens.items()]
 

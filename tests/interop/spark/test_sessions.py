@@ -1,4 +1,4 @@
-"""`sandur.spark.session` in a process that has a session already."""
+"""`sandur.spark.session` in a process that already has a session."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600), operation("Spark", 
 
 
 def printed(script: str, server: ServerProcess, **environment: str) -> str:
-    """What the script prints in a process of its own, the only one with a Spark."""
+    """The output of the script in its own process."""
     SPARKS.end()
     begin = f"import sandur.spark\nfrom sandur.errors import Invalid\nurl, local = {server.url!r}, {LOCAL!r}\n"
     done = subprocess.run(
@@ -54,15 +54,15 @@ def printed(script: str, server: ServerProcess, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_session_without_iceberg_cannot_learn_it(folder_server: ServerProcess) -> None:
+def test_a_session_without_iceberg_cannot_be_reused(folder_server: ServerProcess) -> None:
     assert printed(BESIDE_A_PLAIN_SESSION, folder_server).startswith("a Spark session without Iceberg is running")
 
 
-def test_a_running_session_learns_more_catalogs(folder_server: ServerProcess) -> None:
+def test_catalogs_can_be_added_to_a_running_session(folder_server: ServerProcess) -> None:
     assert printed(BESIDE_ONE_OF_OURS, folder_server) == "True ['made_by_a_session']"
 
 
-def test_jars_are_taken_from_the_cache_once_they_are_there(folder_server: ServerProcess) -> None:
+def test_jars_come_from_the_cache_after_the_first_download(folder_server: ServerProcess) -> None:
     for_s3 = "sandur.spark.session(sandur.spark.Connection(uri=url, s3=sandur.spark.S3Store()), options=local)"
     printed(f"{for_s3}.stop()", folder_server)
 

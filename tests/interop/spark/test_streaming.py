@@ -1,4 +1,4 @@
-"""Structured streaming: into a table, out of a table, and on from where it stopped."""
+"""Structured streaming: into a table, out of a table, and after a restart."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tests.interop.spark.spark_processes import Sql
 
 
 @shows("streaming", by=NEW)
-def test_files_stream_into_a_table_each_once(sql: Sql, tmp_path: Path) -> None:
+def test_every_file_streams_into_a_table_exactly_once(sql: Sql, tmp_path: Path) -> None:
     sql("CREATE TABLE t (id BIGINT, word STRING) PARTITIONED BY (bucket(2, id))")
     files = tmp_path / "files"
     files.mkdir()
@@ -25,7 +25,7 @@ def test_files_stream_into_a_table_each_once(sql: Sql, tmp_path: Path) -> None:
 
 
 @shows("streaming", by=NEW)
-def test_a_table_streams_into_another_and_goes_on_where_it_stopped(sql: Sql, tmp_path: Path) -> None:
+def test_a_table_streams_into_another_and_continues_after_a_restart(sql: Sql, tmp_path: Path) -> None:
     sql("CREATE TABLE t (id BIGINT)")
     sql("CREATE TABLE u (id BIGINT)")
     stream = {"source": f"{sql.here}.t", "table": f"{sql.here}.u", "checkpoint": str(tmp_path / "checkpoint")}

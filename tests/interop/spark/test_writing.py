@@ -1,4 +1,4 @@
-"""Further ways to write, and names that need care."""
+"""More ways to write, and unusual names."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_frames_are_written_to_tables(sql: Sql) -> None:
 
 
 @shows("evolve schema", by=NEW)
-def test_columns_identify_a_row_while_they_are_required(sql: Sql) -> None:
+def test_an_identifier_field_cannot_be_dropped(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT NOT NULL, n INT)")
 
     sql("ALTER TABLE t SET IDENTIFIER FIELDS id")
@@ -48,7 +48,7 @@ def test_columns_identify_a_row_while_they_are_required(sql: Sql) -> None:
 
 
 @shows("create table", by=NEW)
-def test_names_may_hold_dots_spaces_slashes_and_other_scripts(sql: Sql) -> None:
+def test_names_may_contain_dots_spaces_slashes_and_any_script(sql: Sql) -> None:
     sql("CREATE NAMESPACE {here}.`dot.ted and spaced`")
     sql("CREATE TABLE {here}.`dot.ted and spaced`.`t/ö ❄ +%` AS SELECT 1 AS `ein e.s`")
     sql("INSERT INTO {here}.`dot.ted and spaced`.`t/ö ❄ +%` VALUES (2)")
@@ -60,7 +60,7 @@ def test_names_may_hold_dots_spaces_slashes_and_other_scripts(sql: Sql) -> None:
 
 
 @shows("create table", by=ON_A_FOLDER)
-def test_a_place_that_the_server_does_not_allow_is_refused(sql: Sql) -> None:
+def test_a_location_that_the_server_does_not_allow_is_refused(sql: Sql) -> None:
     for statement in (
         "CREATE TABLE t (id BIGINT) LOCATION 'file:///etc/t'",
         "CREATE TABLE t LOCATION 'file:///etc/t' AS SELECT 1 a",
