@@ -1,11 +1,11 @@
 """JSON kept as bytes: decompression, decoding with one kind of error, and arrays that grow without being parsed."""
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
-from typing import Annotated, Generic, TypeVar, cast
+from typing import Annotated, TypeVar, cast, overload
 
 import msgspec
 
@@ -76,13 +76,20 @@ def check_utf8(data: bytes, what: str) -> None:
         raise malformed_error(what, error) from error
 
 
+def decode_body(data: bytes, wanted: type[T], what: str) -> T:
+    """Like `decode`, for bytes from outside: also raises `BadRequest` for invalid UTF-8 in fields that stay bytes."""
+    check_utf8(data, what)
+    return decode(data, wanted, what)
+
+
 def decode_object(data: JsonBytes, what: str) -> dict[str, msgspec.Raw]:
     """The fields of a JSON object; the values stay bytes."""
     return decode(data, dict[str, msgspec.Raw], what)
 
 
-def is_null(data: JsonBytes) -> bool:
-    return bytes(memoryview(data)[:4]) == b"null"
+def decode_fields(data: JsonBytes, what: str) -> dict[str, msgspec.Raw]:
+    """The fields of a JSON object that are not null."""
+    return {name: value for name, value in decode_object(data, what).items() if bytes(memoryview(value)[:4]) != b"null"}
 
 
 def is_object(data: JsonBytes) -> bool:
@@ -98,11 +105,11 @@ def next_id(used: Iterable[int], *, start: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class JsonArray(Generic[T]):
+class JsonArray(Sequence[T]):
     """A JSON array of `T`: the bytes as they were read, followed by appended values.
 
     `raw` is a valid JSON array. `source`, if given, contains `raw`: a text that is not in `source` is not in `raw`.
-    Nothing is decoded before `items` is read.
+    Nothing is decoded before an item is read.
     """
 
     raw: JsonBytes
@@ -115,6 +122,19 @@ class JsonArray(Generic[T]):
     @cached_property
     def items(self) -> tuple[T, ...]:
         return (*decode(self.raw, list[self.item_type], self._what), *self.appended)  # type: ignore[name-defined] # A type made at run time.
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        return self.items[index]
 
     @property
     def _what(self) -> str:
@@ -156,7 +176,9 @@ class JsonArray(Generic[T]):
         return decode(self.raw, list[msgspec.Raw], self._what)
 
     def keep(self, is_kept: Sequence[bool]) -> "JsonArray[T]":
-        """The array with only the items whose flag is true; stored items keep their bytes."""
+        """The array with only the items whose flag is true, or the array itself; stored items keep their bytes."""
+        if all(is_kept):
+            return self
         stored = self.elements()
         kept = compress(stored, is_kept)
         appended = compress(self.appended, is_kept[len(stored) :])

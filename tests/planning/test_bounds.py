@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from sandur.iceberg.expressions.binding import bind_filter
-from sandur.iceberg.expressions.filter_json import parse_filter
 from sandur.iceberg.partitioning import PartitionField, PartitionSpec
 from sandur.iceberg.scan.entries import Entries
 from sandur.iceberg.scan.manifests import FieldSummary, ManifestFile, manifests_to_open
@@ -22,7 +21,7 @@ MANIFEST = ManifestFile(manifest_path="m")
 def bound(kind: str, test: dict[str, Any]) -> Any:
     field = {"id": 1, "name": "c", "required": False, "type": kind}
     schema = decode(json.dumps({"type": "struct", "fields": [field]}).encode(), Schema, "schema")
-    return bind_filter(parse_filter({"term": "c", **test}), schema)
+    return bind_filter({"term": "c", **test}, schema)
 
 
 def is_read(kind: str, lower: bytes | None, upper: bytes | None, test: dict[str, Any], **counts: int) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from sandur.errors import BadRequest
 from sandur.iceberg.expressions.binding import bind_filter
-from sandur.iceberg.expressions.filter_json import filter_to_json, parse_filter
+from sandur.iceberg.expressions.filter_json import filter_to_json
 from sandur.iceberg.expressions.transform_functions import apply_transform, murmur3
 from sandur.iceberg.expressions.values import partition_value_to_json, value_to_json
 from sandur.iceberg.partitioning import parse_transform
@@ -67,7 +67,7 @@ SCHEMA = decode(
 
 
 def bound(given: Any, *, is_case_sensitive: bool = True) -> Any:
-    return filter_to_json(bind_filter(parse_filter(given), SCHEMA, is_case_sensitive=is_case_sensitive))
+    return filter_to_json(bind_filter(given, SCHEMA, is_case_sensitive=is_case_sensitive))
 
 
 def of(operator: str, term: Any, value: Any) -> dict[str, Any]:

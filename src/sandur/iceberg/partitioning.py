@@ -128,7 +128,11 @@ def bind_spec(spec: PartitionSpec, schema: Schema, *, format_version: int) -> Pa
     names: set[str] = set()
     for field in spec.fields:
         _check_name(field, schema, names)
-        _check_source_count(field, format_version)
+        if len(field.sources) > 1 and format_version < FORMAT_VERSION_WITH_SOURCE_IDS:
+            raise Invalid(
+                f"Invalid partition field {shorten(field.name)}: source-ids is not supported until "
+                f"v{FORMAT_VERSION_WITH_SOURCE_IDS}"
+            )
     bound = PartitionSpec(fields=tuple(map(_canonical, spec.fields)), spec_id=spec.spec_id)
     # With the ids that follow from the position, so that messages contain the same ids as those of Java.
     check_fits(with_default_field_ids(bound), schema)
@@ -161,14 +165,6 @@ def _check_name(field: PartitionField, schema: Schema, names: set[str]) -> None:
         raise Invalid(f"Cannot create identity partition sourced from different field in schema: {shorten(name)}")
 
 
-def _check_source_count(field: PartitionField, format_version: int) -> None:
-    if len(field.sources) > 1 and format_version < FORMAT_VERSION_WITH_SOURCE_IDS:
-        raise Invalid(
-            f"Invalid partition field {shorten(field.name)}: source-ids is not supported until "
-            f"v{FORMAT_VERSION_WITH_SOURCE_IDS}"
-        )
-
-
 def check_fits(spec: PartitionSpec, schema: Schema) -> None:
     """Raise `Invalid` for a spec whose sources are missing in the schema or cannot be transformed."""
     for field in spec.fields:
@@ -196,23 +192,17 @@ def check_transformable(column: SchemaColumn, applied: Transform, *, verb: str) 
         raise Invalid(f"Invalid source type {type_text(column.type)} for transform: {shorten(applied.text)}")
 
 
-def has_sequential_ids(spec: PartitionSpec) -> bool:
-    return all(field.field_id == FIELD_ID_START + position for position, field in enumerate(spec.fields))
-
-
-def spec_text(spec: PartitionSpec) -> str:
-    return shorten("[" + ", ".join(map(field_text, spec.fields)) + "]")
-
-
 def check_field_ids(spec: PartitionSpec, *, format_version: int) -> None:
     """Raise `Invalid` for repeated field ids, and in v1 for ids that do not count up from 1000."""
-    if format_version == 1 and not has_sequential_ids(spec):
-        raise Invalid(f"Spec does not use sequential IDs that are required in v1: {spec_text(spec)}")
+    ids = [field.field_id for field in spec.fields]
+    if format_version == 1 and ids != list(range(FIELD_ID_START, FIELD_ID_START + len(ids))):
+        text = shorten("[" + ", ".join(map(field_text, spec.fields)) + "]")
+        raise Invalid(f"Spec does not use sequential IDs that are required in v1: {text}")
     seen: set[int | None] = set()
-    for field in spec.fields:
-        if field.field_id in seen:
-            raise Invalid(f"Cannot use partition field id more than once: {field.field_id}")
-        seen.add(field.field_id)
+    for field_id in ids:
+        if field_id in seen:
+            raise Invalid(f"Cannot use partition field id more than once: {field_id}")
+        seen.add(field_id)
 
 
 def with_field_ids(
@@ -221,8 +211,11 @@ def with_field_ids(
     """The spec with an id for every field: its own, else that of an equal field, else an unused one."""
     if all(field.field_id is not None for field in spec.fields):
         return spec
+    known: dict[tuple[tuple[int, ...], str], int] = {}
     # In v1 ids are positions; later versions share the id of an equal field in another spec.
-    known = {} if format_version == 1 else _ids_of_known_fields(existing)
+    for field in (field for other in existing if format_version > 1 for field in other.fields):
+        key = (field.sources, parse_transform(field.transform).text)
+        known[key] = max(known.get(key, 0), field.field_id or 0)
     highest_id = UNPARTITIONED_LAST_ID if format_version == 1 else last_id
     fields: list[PartitionField] = []
     taken: set[int] = set()
@@ -234,15 +227,6 @@ def with_field_ids(
         taken.add(field_id)
         fields.append(msgspec.structs.replace(field, field_id=field_id))
     return PartitionSpec(fields=tuple(fields), spec_id=spec.spec_id)
-
-
-def _ids_of_known_fields(specs: Iterable[PartitionSpec]) -> dict[tuple[tuple[int, ...], str], int]:
-    known: dict[tuple[tuple[int, ...], str], int] = {}
-    for spec in specs:
-        for field in spec.fields:
-            key = (field.sources, parse_transform(field.transform).text)
-            known[key] = max(known.get(key, 0), field.field_id or 0)
-    return known
 
 
 def with_default_field_ids(spec: PartitionSpec) -> PartitionSpec:

@@ -1,6 +1,7 @@
 """Request bodies of the Iceberg REST protocol and the requirements of a commit, decoded before use."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import UnionType
 from typing import TypeVar, assert_never, get_args
 
@@ -20,6 +21,7 @@ from sandur.iceberg.updates import (
     RemoveProperties,
     SetProperties,
     Update,
+    tag_of,
 )
 from sandur.splicing import (
     Int32,
@@ -27,9 +29,9 @@ from sandur.splicing import (
     JsonBytes,
     check_utf8,
     decode,
-    decode_object,
+    decode_body,
+    decode_fields,
     encode,
-    is_null,
     join_object,
     shorten,
 )
@@ -91,28 +93,21 @@ Requirement = (
 )
 
 
-def requirement_type(requirement: Requirement) -> str:
-    """The name of the requirement in the protocol."""
-    return str(requirement.__struct_config__.tag)
-
-
 def check_create_requirements(requirements: Sequence[Requirement]) -> None:
     """Raise `Invalid` for assert-create together with any other requirement."""
-    others = [
-        requirement_type(requirement) for requirement in requirements if not isinstance(requirement, AssertCreate)
-    ]
+    others = [tag_of(requirement) for requirement in requirements if not isinstance(requirement, AssertCreate)]
     if others:
         raise Invalid(f"Invalid create requirements: assert-create together with {', '.join(others)}")
 
 
 def check_requirements(base: TableMetadata | None, requirements: Sequence[Requirement]) -> None:
     """Raise `Conflict` for the first requirement that fails; no `base` means that the table does not exist."""
-    if any(isinstance(requirement, AssertCreate) for requirement in requirements):
+    if base is None and not requirements:
+        raise Invalid("Invalid create requirements: a table that does not exist needs assert-create")
+    if base is None or any(isinstance(requirement, AssertCreate) for requirement in requirements):
         check_create_requirements(requirements)
-    if base is None:
-        if not requirements:
-            raise Invalid("Invalid create requirements: a table that does not exist needs assert-create")
-        check_create_requirements(requirements)
+        if base is not None:
+            raise _failed("table already exists")
         return
     for requirement in requirements:
         _check(base, requirement)
@@ -120,10 +115,9 @@ def check_requirements(base: TableMetadata | None, requirements: Sequence[Requir
 
 def _check(base: TableMetadata, requirement: Requirement) -> None:
     match requirement:
-        case AssertCreate():
-            raise _failed("table already exists")
         case AssertTableUuid(uuid=uuid):
-            _check_uuid(base, uuid)
+            if (base.table_uuid or "").lower() != uuid.lower():
+                raise _failed(f"UUID does not match: expected {base.table_uuid} != {shorten(uuid)}")
         case AssertRefSnapshotId(ref=name, snapshot_id=expected):
             _check_ref(base, name, expected)
         case AssertLastAssignedFieldId(last_assigned_field_id=expected):
@@ -136,15 +130,10 @@ def _check(base: TableMetadata, requirement: Requirement) -> None:
             _check_id("default partition spec", expected, base.default_spec_id)
         case AssertDefaultSortOrderId(default_sort_order_id=expected):
             _check_id("default sort order", expected, base.default_sort_order_id)
-        case AssertViewUuid():
-            raise Invalid("Cannot validate assert-view-uuid against a table")
+        case AssertCreate() | AssertViewUuid():
+            raise Invalid(f"Cannot validate {tag_of(requirement)} against a table")
         case _:
             assert_never(requirement)
-
-
-def _check_uuid(base: TableMetadata, expected: str) -> None:
-    if (base.table_uuid or "").lower() != expected.lower():
-        raise _failed(f"UUID does not match: expected {base.table_uuid} != {shorten(expected)}")
 
 
 def _check_id(what: str, expected: int, found: int) -> None:
@@ -233,8 +222,7 @@ def decode_table_commit(body: bytes) -> TableCommit:
 
 def decode_transaction(body: bytes) -> tuple[TableCommit, ...]:
     """Decode the commits of a transaction, each with its identifier; raises `BadRequest`."""
-    check_utf8(body, "transaction")
-    changes = decode(body, _TransactionBody, "transaction").table_changes
+    changes = decode_body(body, _TransactionBody, "transaction").table_changes
     if not changes:
         raise BadRequest("Invalid table changes: empty")
     commits = tuple(_commit_of(change, "table change") for change in changes)
@@ -243,16 +231,8 @@ def decode_transaction(body: bytes) -> tuple[TableCommit, ...]:
     return commits
 
 
-def decode_create_table(body: bytes) -> CreateTable:
-    """A request to create a table; raises `BadRequest`."""
-    check_utf8(body, "create table request")
-    return decode(body, CreateTable, "create table request")
-
-
-def decode_register_table(body: bytes) -> RegisterTable:
-    """A request to register a metadata file as a table; raises `BadRequest`."""
-    check_utf8(body, "register table request")
-    return decode(body, RegisterTable, "register table request")
+decode_create_table = partial(decode_body, wanted=CreateTable, what="create table request")
+decode_register_table = partial(decode_body, wanted=RegisterTable, what="register table request")
 
 
 def _commit_of(body: JsonBytes, what: str) -> TableCommit:
@@ -261,31 +241,30 @@ def _commit_of(body: JsonBytes, what: str) -> TableCommit:
         commit = decode(body, TableCommit, what)
     except BadRequest:
         commit = _decode_leniently(decode(body, _CommitBody, what))
-    _check_bounds(len(commit.requirements), [type(update) for update in commit.updates])
+    _check_changes(len(commit.requirements) + len(commit.updates))
+    if sum(type(update) in _DEFINITIONS for update in commit.updates) > DEFINITIONS_MAX:
+        raise BadRequest(f"commit is malformed: more than {DEFINITIONS_MAX} schemas, partition specs and sort orders")
     for update in commit.updates:
         if isinstance(update, AddSnapshot):
             check_snapshot(update.snapshot)
     return commit
 
 
-def _check_bounds(requirements: int, updates: Sequence[type[msgspec.Struct]]) -> None:
-    if requirements + len(updates) > CHANGES_MAX:
+def _check_changes(count: int) -> None:
+    if count > CHANGES_MAX:
         raise BadRequest(f"commit is malformed: more than {CHANGES_MAX} updates and requirements")
-    if sum(update in _DEFINITIONS for update in updates) > DEFINITIONS_MAX:
-        raise BadRequest(f"commit is malformed: more than {DEFINITIONS_MAX} schemas, partition specs and sort orders")
 
 
 def _decode_leniently(body: _CommitBody) -> TableCommit:
     """Decode a commit that deviates from the specification: nulls for absent fields, old names, tags in upper case."""
     if body.updates is None:
         raise BadRequest("commit is malformed: missing updates")
-    if len(body.updates) + len(body.requirements or ()) > CHANGES_MAX:
-        raise BadRequest(f"commit is malformed: more than {CHANGES_MAX} updates and requirements")
+    _check_changes(len(body.updates) + len(body.requirements or ()))
     requirements = [_fields_of(raw, "requirement", "type") for raw in body.requirements or ()]
     updates = [_fields_of(raw, "update", "action") for raw in body.updates]
     _check_known(requirements, updates)
     return TableCommit(
-        requirements=tuple(_requirement_of(tag, fields) for tag, fields in requirements),
+        requirements=tuple(_tagged(_REQUIREMENTS[tag], fields, f"requirement {tag}") for tag, fields in requirements),  # type: ignore[misc] # The table maps to members of the union.
         updates=tuple(_update_of(tag, fields) for tag, fields in updates),
         identifier=body.identifier,
     )
@@ -296,7 +275,7 @@ _Tagged = tuple[str, dict[str, msgspec.Raw]]
 
 def _fields_of(raw: msgspec.Raw, what: str, tag_field: str) -> _Tagged:
     """The tag in lower case, and the fields that are not null: Java clients send null for an absent field."""
-    fields = {name: value for name, value in decode_object(raw, what).items() if not is_null(value)}
+    fields = decode_fields(raw, what)
     if tag_field not in fields:
         raise BadRequest(f"{what} is malformed: missing {tag_field}")
     tag = decode(fields.pop(tag_field), str, f"{what} {tag_field}").lower()
@@ -320,10 +299,6 @@ def _update_of(tag: str, fields: Mapping[str, msgspec.Raw]) -> Update:
             name: value for name, value in fields.items() if name in _LEGACY_NAMES.values()
         }
     return _tagged(wanted, fields, f"update {tag}")  # type: ignore[return-value] # The table maps to members of the union.
-
-
-def _requirement_of(tag: str, fields: Mapping[str, msgspec.Raw]) -> Requirement:
-    return _tagged(_REQUIREMENTS[tag], fields, f"requirement {tag}")  # type: ignore[return-value] # As above.
 
 
 def _tagged(wanted: type[S], fields: Mapping[str, msgspec.Raw], what: str) -> S:

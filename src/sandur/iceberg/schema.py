@@ -1,18 +1,15 @@
 """Schemas: columns by id and by path, the rules of each format version, and default values."""
 
-import re
-from collections.abc import Callable
-from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
 
 import msgspec
 
 from sandur.errors import Invalid
+from sandur.iceberg.expressions.values import FLOATS, read_literal
 from sandur.iceberg.types import (
     DEPTH_MAX,
     FORMAT_VERSION_MIN,
-    UUID_PATTERN,
     Default,
     FieldType,
     ListType,
@@ -29,9 +26,6 @@ from sandur.splicing import Int32, encode, shorten
 
 FORMAT_VERSION_WITH_DEFAULTS = 3
 
-_HEX = re.compile(r"([0-9a-fA-F]{2})*")
-_TIME = re.compile(r"([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(\.[0-9]{1,9})?")
-_TIMESTAMP = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(\.[0-9]{1,9})?")
 _UTC_SUFFIXES = ("+00:00", "Z")
 _NULL_ONLY = frozenset({"variant", "unknown", "geometry", "geography"})
 _INTEGER_BITS = {"int": 32, "long": 64}
@@ -87,11 +81,6 @@ class Schema(
     @property
     def identifiers(self) -> frozenset[int]:
         return frozenset(self.identifier_field_ids or ())
-
-    def path_of(self, field_id: int) -> str:
-        """The name of a column in messages: its path, or its id if there is no such column."""
-        column = self.columns.get(field_id)
-        return str(field_id) if column is None else shorten(column.path)
 
 
 def _columns(fields: tuple[NestedField, ...]) -> dict[int, SchemaColumn]:
@@ -152,17 +141,13 @@ def checked_schema(schema: Schema) -> Schema:
         schema, fields=canonical_fields(schema.fields), identifier_field_ids=identifiers
     )
     for column in canonical.columns.values():
-        _check_column(column)
+        if column.type == "unknown" and column.required:
+            raise Invalid(f"Cannot create required field with unknown type: {shorten(column.name)}")
+        if column.field is not None:
+            _check_defaults(column.field)
     for field_id in sorted(canonical.identifiers):
         _check_identifier(canonical, field_id)
     return canonical
-
-
-def _check_column(column: SchemaColumn) -> None:
-    if column.type == "unknown" and column.required:
-        raise Invalid(f"Cannot create required field with unknown type: {shorten(column.name)}")
-    if column.field is not None:
-        check_defaults(column.field)
 
 
 def _check_identifier(schema: Schema, field_id: int) -> None:
@@ -225,60 +210,32 @@ def same_schema(left: Schema, right: Schema) -> bool:
     )
 
 
-def check_defaults(field: NestedField) -> None:
-    """Raise `Invalid` for a default that does not fit the type of the field."""
+def _check_defaults(field: NestedField) -> None:
     for value in (field.initial_default, field.write_default):
-        if value is not None:
-            _check_default(field.type, value)
-
-
-def _check_default(field_type: FieldType, value: Default) -> None:
-    text = shorten(encode(value).decode())
-    if not isinstance(field_type, str) or primitive(field_type).name in _NULL_ONLY:
-        raise Invalid(f"Invalid default value for {type_text(field_type)}: {text} (must be null)")
-    column_type = primitive(field_type)
-    if not _fits(column_type, value):
-        raise Invalid(f"Cannot parse default as a {column_type.text} value: {text}")
+        if value is None:
+            continue
+        text, column_type = shorten(encode(value).decode()), type_text(field.type)
+        if not isinstance(field.type, str) or primitive(field.type).name in _NULL_ONLY:
+            raise Invalid(f"Invalid default value for {column_type}: {text} (must be null)")
+        if not _fits(primitive(field.type), value):
+            raise Invalid(f"Cannot parse default as a {column_type} value: {text}")
 
 
 def _fits(column_type: Primitive, value: Default) -> bool:
     match column_type.name, value:
-        case "boolean", bool():
+        case ("boolean", bool()) | (("float" | "double"), float()):
             return True
-        case (("int" | "long"), int()) if not isinstance(value, bool):
-            half = 1 << (_INTEGER_BITS[column_type.name] - 1)
+        case (("int" | "long") as name, int()) if not isinstance(value, bool):
+            half = 1 << (_INTEGER_BITS[name] - 1)
             return -half <= value < half
-        case (("float" | "double"), float()):
-            return True
-        case "string", str():
-            return True
-        case _, str():
-            return _fits_text(column_type, value)
+        case "decimal", str():
+            return _fits_decimal(column_type, value)
+        case (("timestamptz" | "timestamptz_ns"), str()) if not value.endswith(_UTC_SUFFIXES):
+            return False
+        case name, str() if name not in FLOATS:
+            return read_literal(column_type, value) is not None
         case _:
             return False
-
-
-def _fits_text(column_type: Primitive, value: str) -> bool:
-    match column_type.name:
-        case "decimal":
-            fits = _fits_decimal(column_type, value)
-        case "uuid":
-            fits = UUID_PATTERN.fullmatch(value) is not None
-        case "date":
-            fits = _parses(date.fromisoformat, value)
-        case "time":
-            fits = (match := _TIME.fullmatch(value)) is not None and _parses(time.fromisoformat, match[1])
-        case "timestamp" | "timestamp_ns":
-            fits = _is_timestamp(value)
-        case "timestamptz" | "timestamptz_ns":
-            fits = any(value.endswith(suffix) and _is_timestamp(value.removesuffix(suffix)) for suffix in _UTC_SUFFIXES)
-        case "fixed":
-            fits = len(value) == 2 * column_type.length and _HEX.fullmatch(value) is not None
-        case "binary":
-            fits = _HEX.fullmatch(value) is not None
-        case _:
-            fits = False
-    return fits
 
 
 def _fits_decimal(column_type: Primitive, value: str) -> bool:
@@ -287,16 +244,3 @@ def _fits_decimal(column_type: Primitive, value: str) -> bool:
     except InvalidOperation:
         return False
     return exponent == -column_type.scale
-
-
-def _is_timestamp(value: str) -> bool:
-    match = _TIMESTAMP.fullmatch(value)
-    return match is not None and _parses(datetime.fromisoformat, match[1])
-
-
-def _parses(parse: Callable[[str], object], text: str) -> bool:
-    try:
-        parse(text)
-    except ValueError:
-        return False
-    return True

@@ -1,9 +1,9 @@
 """The next metadata of a table, from its base, the requirements and the updates of a commit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import assert_never
+from typing import Any, assert_never
 
 from sandur.errors import Conflict, Invalid
 from sandur.iceberg import table_updates
@@ -23,8 +23,7 @@ from sandur.iceberg.snapshots import (
 )
 from sandur.iceberg.sort_order import check_order_fits
 from sandur.iceberg.table_metadata import FORMAT_VERSION_MAX, FORMAT_VERSION_WITH_ROW_LINEAGE, TableMetadata
-from sandur.iceberg.table_updates import Draft, empty_metadata, integer_property, without_snapshots
-from sandur.iceberg.updates import AddSnapshot, AssignUuid, Update
+from sandur.iceberg.table_updates import Draft, integer_property, without_snapshots
 from sandur.splicing import JsonArray, encode, shorten
 
 FORMAT_VERSION_DEFAULT = 2
@@ -48,17 +47,17 @@ def next_metadata(
     location yet; that of `base` becomes the newest entry of the metadata log.
     """
     check_requirements(base, requirements)
-    draft = _draft_of_new_table(updates) if base is None else Draft(metadata=base)
+    if base is None:
+        wanted = (update.format_version for update in updates if isinstance(update, u.UpgradeFormatVersion))
+        version = supported_format_version(next(wanted, FORMAT_VERSION_DEFAULT))
+        draft = Draft(metadata=TableMetadata(format_version=version), is_new=True)
+    else:
+        draft = Draft(metadata=base)
     for update in updates:
         draft = apply_update(draft, update, now_ms=now_ms)
     if base is not None and not draft.is_changed:
         return base
     return finish_commit(draft, base, now_ms=now_ms)
-
-
-def _draft_of_new_table(updates: Sequence[u.Update]) -> Draft:
-    wanted = (update.format_version for update in updates if isinstance(update, u.UpgradeFormatVersion))
-    return Draft(metadata=empty_metadata(supported_format_version(next(wanted, FORMAT_VERSION_DEFAULT))), is_new=True)
 
 
 def supported_format_version(version: int) -> int:
@@ -76,7 +75,7 @@ def apply_update(draft: Draft, update: u.Update, *, now_ms: int) -> Draft:
         return apply_snapshot(draft, update, now_ms=now_ms)
     if isinstance(update, u.AttributeUpdate):
         return table_updates.apply_attribute(draft, update)
-    raise Invalid(f"Cannot apply update {u.update_action(update)} to a table")
+    raise Invalid(f"Cannot apply update {u.tag_of(update)} to a table")
 
 
 def finish_commit(draft: Draft, base: TableMetadata | None, *, now_ms: int) -> TableMetadata:
@@ -84,15 +83,15 @@ def finish_commit(draft: Draft, base: TableMetadata | None, *, now_ms: int) -> T
     _check_identity(draft.metadata)
     _check_defaults(draft.metadata, base)
     snapshot_log = _snapshot_log(draft)
-    metadata_log = draft.metadata.metadata_log_list if base is None else _metadata_log(base, draft.metadata)
+    metadata_log = draft.metadata.metadata_log if base is None else _metadata_log(base, draft.metadata)
     _check_times(snapshot_log, metadata_log, now_ms)
     return replace(
         draft.metadata,
         last_updated_ms=now_ms,
-        snapshot_list=draft.metadata.snapshot_list.encoded(),
-        snapshot_log_list=snapshot_log.encoded(),
+        snapshots=draft.metadata.snapshots.encoded(),
+        snapshot_log=snapshot_log.encoded(),
         # Every commit cuts this log, which is cheaper while its entries are values.
-        metadata_log_list=metadata_log.encoded(more_than=PREVIOUS_VERSIONS_MAX_DEFAULT),
+        metadata_log=metadata_log.encoded(more_than=PREVIOUS_VERSIONS_MAX_DEFAULT),
         metadata_location=None,
     )
 
@@ -109,12 +108,9 @@ def _check_identity(metadata: TableMetadata) -> None:
 
 def _check_defaults(metadata: TableMetadata, base: TableMetadata | None) -> None:
     """Raise `Invalid` unless the default spec and order exist and fit the current schema; only changes are checked."""
-    if metadata.schema_list.is_empty:
-        raise Invalid("Schemas cannot be null or empty")
-    if metadata.spec_list.is_empty:
-        raise Invalid("Partition specs cannot be null or empty")
-    if metadata.sort_order_list.is_empty:
-        raise Invalid("Sort orders cannot be null or empty")
+    for items, what in _definitions(metadata):
+        if items.is_empty:
+            raise Invalid(f"{what.capitalize()}s cannot be null or empty")
     schema_changed = base is None or metadata.current_schema_id != base.current_schema_id
     if base is None or schema_changed or metadata.default_spec_id != base.default_spec_id:
         check_fits(metadata.default_spec, metadata.current_schema)
@@ -122,12 +118,17 @@ def _check_defaults(metadata: TableMetadata, base: TableMetadata | None) -> None
         check_order_fits(metadata.default_sort_order, metadata.current_schema)
 
 
+def _definitions(metadata: TableMetadata) -> Iterable[tuple[JsonArray[Any], str]]:
+    names = ("schema", "partition spec", "sort order")
+    return zip((metadata.schemas, metadata.specs, metadata.sort_orders), names, strict=True)
+
+
 def _snapshot_log(draft: Draft) -> JsonArray[SnapshotLogEntry]:
     """The log without snapshots that were current only within this request, and without gaps left by removed ones."""
     metadata = draft.metadata
     intermediate = draft.main_snapshot_ids - {metadata.current_snapshot_id}
     if not intermediate and not draft.has_removed_snapshots:
-        return metadata.snapshot_log_list
+        return metadata.snapshot_log
     existing = metadata.snapshot_ids
     entries = metadata.snapshot_log
     is_kept = [entry.snapshot_id in existing and entry.snapshot_id not in intermediate for entry in entries]
@@ -135,7 +136,7 @@ def _snapshot_log(draft: Draft) -> JsonArray[SnapshotLogEntry]:
         # Entries before a removed one cannot stay: a reader would attribute the time between to another snapshot.
         gap = max((at for at, entry in enumerate(entries) if entry.snapshot_id not in existing), default=-1)
         is_kept[: gap + 1] = [False] * (gap + 1)
-    log = metadata.snapshot_log_list.keep(is_kept)
+    log = metadata.snapshot_log.keep(is_kept)
     last = log.last()
     if metadata.current_snapshot_id is not None and (last is None or last.snapshot_id != metadata.current_snapshot_id):
         raise Invalid("Cannot set invalid snapshot log: latest entry is not the current snapshot")
@@ -144,7 +145,7 @@ def _snapshot_log(draft: Draft) -> JsonArray[SnapshotLogEntry]:
 
 def _metadata_log(base: TableMetadata, metadata: TableMetadata) -> JsonArray[MetadataLogEntry]:
     """The log with the base's file as its newest entry, cut to the length in the new properties."""
-    log = metadata.metadata_log_list
+    log = metadata.metadata_log
     if base.metadata_location is None:
         return log
     entry = MetadataLogEntry(timestamp_ms=base.last_updated_ms, metadata_file=base.metadata_location)
@@ -183,7 +184,7 @@ def _check_times(
         )
 
 
-def is_replay(current: TableMetadata, requirements: Sequence[Requirement], updates: Sequence[Update]) -> bool:
+def is_replay(current: TableMetadata, requirements: Sequence[Requirement], updates: Sequence[u.Update]) -> bool:
     """Whether `current` already contains this commit.
 
     A commit that creates the table is recognised by the uuid that it assigns, any other one by the snapshots that it
@@ -191,18 +192,10 @@ def is_replay(current: TableMetadata, requirements: Sequence[Requirement], updat
     A commit that does neither is never recognised; its requirements decide whether it applies again.
     """
     if any(isinstance(requirement, AssertCreate) for requirement in requirements):
-        return _assigns_uuid_of(current, updates)
-    added = [update.snapshot for update in updates if isinstance(update, AddSnapshot)]
-    return bool(added) and all(_is_present(current, snapshot) for snapshot in added)
-
-
-def _assigns_uuid_of(current: TableMetadata, updates: Sequence[Update]) -> bool:
-    assigned = [update.uuid.lower() for update in updates if isinstance(update, AssignUuid)]
-    return bool(assigned) and current.table_uuid is not None and assigned[-1] == current.table_uuid.lower()
-
-
-def _is_present(current: TableMetadata, snapshot: Snapshot) -> bool:
-    return current.snapshot(snapshot.snapshot_id) == snapshot
+        assigned = [update.uuid.lower() for update in updates if isinstance(update, u.AssignUuid)]
+        return bool(assigned) and current.table_uuid is not None and assigned[-1] == current.table_uuid.lower()
+    added = [update.snapshot for update in updates if isinstance(update, u.AddSnapshot)]
+    return bool(added) and all(current.snapshot(snapshot.snapshot_id) == snapshot for snapshot in added)
 
 
 def apply_snapshot(draft: Draft, update: u.SnapshotUpdate, *, now_ms: int) -> Draft:
@@ -227,19 +220,14 @@ def add_snapshot(draft: Draft, snapshot: Snapshot) -> Draft:
         raise Invalid(f"Snapshot already exists for id: {snapshot.snapshot_id}")
     _check_sequence_number(metadata, snapshot)
     return replace(draft, added_snapshots={**draft.added_snapshots, snapshot.snapshot_id: snapshot}).changed(
-        snapshot_list=metadata.snapshot_list.with_appended(snapshot),
+        snapshots=metadata.snapshots.with_appended(snapshot),
         last_sequence_number=max(metadata.last_sequence_number, snapshot.sequence_number),
         next_row_id=_next_row_id(metadata, snapshot),
     )
 
 
 def _check_ready_for_snapshots(metadata: TableMetadata) -> None:
-    needed = (
-        (metadata.schema_list, "schema"),
-        (metadata.spec_list, "partition spec"),
-        (metadata.sort_order_list, "sort order"),
-    )
-    for items, what in needed:
+    for items, what in _definitions(metadata):
         if items.is_empty:
             raise Invalid(f"Attempting to add a snapshot before a {what} is added")
 
@@ -250,18 +238,12 @@ def _check_sequence_number(metadata: TableMetadata, snapshot: Snapshot) -> None:
         if number != 0:
             raise Invalid(f"Sequence number must be 0 in v1: {number}")
         return
-    if number > last:
-        return
     # A snapshot without parent starts a new history; its number may equal the last one, never a smaller used one.
-    if snapshot.parent_snapshot_id is None and number >= _highest_sequence_number(metadata, at_least=number):
+    if number > last or (snapshot.parent_snapshot_id is None and number == last):
         return
-    raise _stale(f"Cannot add snapshot with sequence number {number} older than last sequence number {last}")
-
-
-def _highest_sequence_number(metadata: TableMetadata, *, at_least: int) -> int:
-    if at_least == metadata.last_sequence_number:
-        return at_least
-    return max((found.sequence_number for found in metadata.snapshot_list.project(SnapshotSequence)), default=0)
+    used = (found.sequence_number for found in metadata.snapshots.project(SnapshotSequence))
+    if snapshot.parent_snapshot_id is not None or number < max(used, default=0):
+        raise _stale(f"Cannot add snapshot with sequence number {number} older than last sequence number {last}")
 
 
 def _next_row_id(metadata: TableMetadata, snapshot: Snapshot) -> int:
@@ -302,7 +284,7 @@ def set_snapshot_ref(draft: Draft, name: str, requested: SnapshotRef, *, now_ms:
     return replace(draft, main_snapshot_ids=current).changed(
         ref_map=refs,
         current_snapshot_id=ref.snapshot_id,
-        snapshot_log_list=metadata.snapshot_log_list.with_appended(entry),
+        snapshot_log=metadata.snapshot_log.with_appended(entry),
     )
 
 
@@ -327,9 +309,9 @@ def remove_snapshots(draft: Draft, snapshot_ids: tuple[int, ...]) -> Draft:
     dangling = {name for name, ref in metadata.refs.items() if ref.snapshot_id in gone}
     added = {added_id: snapshot for added_id, snapshot in draft.added_snapshots.items() if added_id not in gone}
     remaining = replace(draft, has_removed_snapshots=True, added_snapshots=added).changed(
-        snapshot_list=metadata.snapshot_list.keep(is_kept),
-        statistics_list=without_snapshots(metadata.statistics_list, gone),
-        partition_statistics_list=without_snapshots(metadata.partition_statistics_list, gone),
+        snapshots=metadata.snapshots.keep(is_kept),
+        statistics=without_snapshots(metadata.statistics, gone),
+        partition_statistics=without_snapshots(metadata.partition_statistics, gone),
     )
     if metadata.current_snapshot_id in gone:
         remaining = remove_snapshot_ref(remaining, MAIN_BRANCH)

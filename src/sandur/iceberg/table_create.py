@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import count
+from typing import TypeVar
 
 import msgspec
 
@@ -10,12 +11,14 @@ from sandur.iceberg import updates as u
 from sandur.iceberg.partitioning import UNPARTITIONED, PartitionField, PartitionSpec, field_text
 from sandur.iceberg.requests import AssertCreate, CreateTable
 from sandur.iceberg.schema import Schema, checked_schema
-from sandur.iceberg.sort_order import UNSORTED, SortField, SortOrder, order_field_text
+from sandur.iceberg.sort_order import UNSORTED, SortField, order_field_text
 from sandur.iceberg.table_commit import FORMAT_VERSION_DEFAULT, next_metadata, supported_format_version
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.table_updates import integer_property
 from sandur.iceberg.types import FieldType, ListType, MapType, NestedField, StructType
 from sandur.splicing import shorten
+
+F = TypeVar("F", PartitionField, SortField)
 
 FORMAT_VERSION_WITH_ENCRYPTION = 3
 # Defaults of new tables; existing tables keep their properties.
@@ -34,11 +37,21 @@ _COMMIT_PROPERTIES = (
 def create_table_metadata(request: CreateTable, *, location: str, table_uuid: str, now_ms: int) -> TableMetadata:
     """The metadata of a new table with fresh field ids; raises `Invalid` if the request breaks a rule."""
     properties = request.properties or {}
-    version = format_version_of(properties, FORMAT_VERSION_DEFAULT)
+    version = integer_property(properties, "format-version")
+    version = supported_format_version(FORMAT_VERSION_DEFAULT if version is None else version)
     requested = checked_schema(request.schema)
     schema = with_fresh_ids(requested)
-    spec = _with_sources_by_name(request.partition_spec or UNPARTITIONED, requested, schema)
-    order = _order_with_sources_by_name(request.write_order or UNSORTED, requested, schema)
+    spec_fields = [
+        _with_sources_of(field, f"partition field: {field_text(field)}", requested, schema)
+        for field in (request.partition_spec or UNPARTITIONED).fields
+    ]
+    spec = PartitionSpec(fields=tuple(msgspec.structs.replace(field, field_id=None) for field in spec_fields))
+    requested_order = request.write_order or UNSORTED
+    order_fields = [
+        _with_sources_of(field, f"sort field: {order_field_text(field)}", requested, schema)
+        for field in requested_order.fields
+    ]
+    order = msgspec.structs.replace(requested_order, fields=tuple(order_fields))
     _check_properties(properties, requested, version)
     updates: list[u.Update] = [
         u.AssignUuid(uuid=table_uuid),
@@ -55,36 +68,12 @@ def create_table_metadata(request: CreateTable, *, location: str, table_uuid: st
     return next_metadata(None, [AssertCreate()], updates, now_ms=now_ms)
 
 
-def format_version_of(properties: Mapping[str, str], default: int) -> int:
-    """The format version in the properties; raises `Invalid` if it is not supported."""
-    version = integer_property(properties, "format-version")
-    return default if version is None else supported_format_version(version)
-
-
-def _with_sources_by_name(spec: PartitionSpec, requested: Schema, schema: Schema) -> PartitionSpec:
-    """The spec with the source ids of `schema`, and without field ids."""
-
-    def moved(field: PartitionField) -> PartitionField:
-        missing = f"Cannot find source column for partition field: {field_text(field)}"
-        sources = _moved_sources(field.sources, requested, schema, missing)
-        return PartitionField(name=field.name, transform=field.transform, source_ids=sources)
-
-    return PartitionSpec(fields=tuple(map(moved, spec.fields)))
-
-
-def _order_with_sources_by_name(order: SortOrder, requested: Schema, schema: Schema) -> SortOrder:
-    def moved(field: SortField) -> SortField:
-        missing = f"Cannot find source column for sort field: {order_field_text(field)}"
-        sources = _moved_sources(field.sources, requested, schema, missing)
-        return msgspec.structs.replace(field, source_id=None, source_ids=sources)
-
-    return msgspec.structs.replace(order, fields=tuple(map(moved, order.fields)))
-
-
-def _moved_sources(sources: tuple[int, ...], requested: Schema, schema: Schema, missing: str) -> tuple[int, ...]:
-    if any(source not in requested.columns for source in sources):
-        raise Invalid(missing)
-    return tuple(schema.ids_by_path[requested.columns[source].path] for source in sources)
+def _with_sources_of(field: F, text: str, requested: Schema, schema: Schema) -> F:
+    """The field with the ids that its source columns have in `schema`."""
+    if any(source not in requested.columns for source in field.sources):
+        raise Invalid(f"Cannot find source column for {text}")
+    sources = tuple(schema.ids_by_path[requested.columns[source].path] for source in field.sources)
+    return msgspec.structs.replace(field, source_id=None, source_ids=sources)
 
 
 def _check_properties(properties: Mapping[str, str], schema: Schema, format_version: int) -> None:
@@ -105,21 +94,14 @@ def _check_properties(properties: Mapping[str, str], schema: Schema, format_vers
 
 
 def with_fresh_ids(schema: Schema) -> Schema:
-    """The schema with ids counted up from 1, level by level; identifier fields follow their names.
+    """A checked schema with ids counted up from 1, level by level; identifier fields follow their names.
 
     The new schema has no schema id.
     """
     fields = _fresh_fields(schema.fields, count(1))
     fresh = Schema(fields=fields)
-    identifiers = tuple(sorted(fresh.ids_by_path[schema.columns[field_id].path] for field_id in _identifiers(schema)))
+    identifiers = tuple(sorted(fresh.ids_by_path[schema.columns[field_id].path] for field_id in schema.identifiers))
     return Schema(fields=fields, identifier_field_ids=identifiers or None)
-
-
-def _identifiers(schema: Schema) -> Iterator[int]:
-    for field_id in schema.identifiers:
-        if field_id not in schema.columns:
-            raise Invalid(f"Cannot add fieldId {field_id} as an identifier field: field does not exist")
-        yield field_id
 
 
 def _fresh_fields(fields: tuple[NestedField, ...], ids: Iterator[int]) -> tuple[NestedField, ...]:

@@ -1,14 +1,20 @@
 """Table metadata: decoded from the file of any engine, with the parts that nothing reads kept as bytes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar, cast
 
 import msgspec
 
 from sandur.errors import BadRequest, Invalid
-from sandur.iceberg.partitioning import SPEC_ID_START, PartitionField, PartitionSpec, with_default_field_ids
+from sandur.iceberg.partitioning import (
+    SPEC_ID_START,
+    UNPARTITIONED_LAST_ID,
+    PartitionField,
+    PartitionSpec,
+    with_default_field_ids,
+)
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.snapshots import (
     BRANCH,
@@ -30,10 +36,11 @@ from sandur.splicing import (
     JsonBytes,
     check_utf8,
     decode,
+    decode_fields,
     decode_object,
     decompress,
+    empty_array,
     encode,
-    is_null,
     is_object,
     join_array,
     join_object,
@@ -62,20 +69,6 @@ _REQUIRED_SINCE_V2 = (
     "default-sort-order-id",
 )
 _REQUIRED_SINCE_V3 = (*_REQUIRED_SINCE_V2, "next-row-id")
-_LARGE_FIELDS = (
-    "schema",
-    "schemas",
-    "partition-spec",
-    "partition-specs",
-    "sort-orders",
-    "encryption-keys",
-    "refs",
-    "snapshots",
-    "statistics",
-    "partition-statistics",
-    "snapshot-log",
-    "metadata-log",
-)
 
 
 class _Head(msgspec.Struct, frozen=True, rename="kebab"):
@@ -96,13 +89,13 @@ class _Head(msgspec.Struct, frozen=True, rename="kebab"):
     next_row_id: Int64 | None = None
 
 
-_HEAD_NAMES = frozenset(field.encode_name for field in msgspec.structs.fields(_Head))
-_KNOWN_NAMES = _HEAD_NAMES | frozenset(_LARGE_FIELDS)
+_HEAD_NAMES = frozenset(info.encode_name for info in msgspec.structs.fields(_Head))
+_KNOWN_NAMES = _HEAD_NAMES | {"schema", "partition-spec", "refs"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TableMetadata:
-    """The metadata of one table.
+    """The metadata of one table. The defaults are those of a new table before its first update.
 
     `metadata_location` is the file that it was read from; it is not part of the file. `current_snapshot_id` is absent
     for a table without a current snapshot. `unknown` holds the top-level fields that are unknown here. Lists are
@@ -110,66 +103,30 @@ class TableMetadata:
     """
 
     format_version: int
-    table_uuid: str | None
-    location: str
-    last_sequence_number: int
-    last_updated_ms: int
-    last_column_id: int
-    current_schema_id: int
-    schema_list: JsonArray[Schema]
-    default_spec_id: int
-    spec_list: JsonArray[PartitionSpec]
-    last_partition_id: int
-    default_sort_order_id: int
-    sort_order_list: JsonArray[SortOrder]
-    properties: Mapping[str, str]
-    current_snapshot_id: int | None
-    next_row_id: int
-    encryption_key_list: JsonArray[EncryptedKey]
-    ref_map: Mapping[str, JsonBytes]
-    snapshot_list: JsonArray[Snapshot]
-    statistics_list: JsonArray[StatisticsFile]
-    partition_statistics_list: JsonArray[PartitionStatisticsFile]
-    snapshot_log_list: JsonArray[SnapshotLogEntry]
-    metadata_log_list: JsonArray[MetadataLogEntry]
-    unknown: Mapping[str, JsonBytes]
+    table_uuid: str | None = None
+    location: str = ""
+    last_sequence_number: int = 0
+    last_updated_ms: int = 0
+    last_column_id: int = 0
+    current_schema_id: int = 0
+    schemas: JsonArray[Schema] = empty_array(Schema)
+    default_spec_id: int = 0
+    specs: JsonArray[PartitionSpec] = empty_array(PartitionSpec)
+    last_partition_id: int = UNPARTITIONED_LAST_ID
+    default_sort_order_id: int = 0
+    sort_orders: JsonArray[SortOrder] = empty_array(SortOrder)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    current_snapshot_id: int | None = None
+    next_row_id: int = 0
+    encryption_keys: JsonArray[EncryptedKey] = empty_array(EncryptedKey)
+    ref_map: Mapping[str, JsonBytes] = field(default_factory=dict)
+    snapshots: JsonArray[Snapshot] = empty_array(Snapshot)
+    statistics: JsonArray[StatisticsFile] = empty_array(StatisticsFile)
+    partition_statistics: JsonArray[PartitionStatisticsFile] = empty_array(PartitionStatisticsFile)
+    snapshot_log: JsonArray[SnapshotLogEntry] = empty_array(SnapshotLogEntry)
+    metadata_log: JsonArray[MetadataLogEntry] = empty_array(MetadataLogEntry)
+    unknown: Mapping[str, JsonBytes] = field(default_factory=dict)
     metadata_location: str | None = None
-
-    @property
-    def schemas(self) -> tuple[Schema, ...]:
-        return self.schema_list.items
-
-    @property
-    def specs(self) -> tuple[PartitionSpec, ...]:
-        return self.spec_list.items
-
-    @property
-    def sort_orders(self) -> tuple[SortOrder, ...]:
-        return self.sort_order_list.items
-
-    @property
-    def snapshots(self) -> tuple[Snapshot, ...]:
-        return self.snapshot_list.items
-
-    @property
-    def snapshot_log(self) -> tuple[SnapshotLogEntry, ...]:
-        return self.snapshot_log_list.items
-
-    @property
-    def metadata_log(self) -> tuple[MetadataLogEntry, ...]:
-        return self.metadata_log_list.items
-
-    @property
-    def statistics(self) -> tuple[StatisticsFile, ...]:
-        return self.statistics_list.items
-
-    @property
-    def partition_statistics(self) -> tuple[PartitionStatisticsFile, ...]:
-        return self.partition_statistics_list.items
-
-    @property
-    def encryption_keys(self) -> tuple[EncryptedKey, ...]:
-        return self.encryption_key_list.items
 
     @cached_property
     def refs(self) -> dict[str, SnapshotRef]:
@@ -195,20 +152,20 @@ class TableMetadata:
     @cached_property
     def snapshot_id_list(self) -> tuple[int, ...]:
         """The ids of the snapshots, in the order of the list."""
-        return tuple(item.snapshot_id for item in self.snapshot_list.project(SnapshotId))
+        return tuple(item.snapshot_id for item in self.snapshots.project(SnapshotId))
 
     @cached_property
     def snapshot_ids(self) -> frozenset[int]:
         return frozenset(self.snapshot_id_list)
 
     def has_snapshot(self, snapshot_id: int) -> bool:
-        return any(item.snapshot_id == snapshot_id for item in self.snapshot_list.appended) or self.has_stored_snapshot(
+        return any(item.snapshot_id == snapshot_id for item in self.snapshots.appended) or self.has_stored_snapshot(
             snapshot_id
         )
 
     def has_stored_snapshot(self, snapshot_id: int) -> bool:
         """Whether the snapshot is in the file that was read; costs one search through the bytes if it is not."""
-        stored = self.snapshot_list
+        stored = self.snapshots
         # Once the ids are decoded, or after many searches, a set is faster than a search.
         searches = cast("int", stored.memory.get(_SEARCHES, 0))
         if SnapshotId not in stored.memory and searches < _SEARCHES_MAX:
@@ -223,10 +180,10 @@ class TableMetadata:
         """The snapshot with that id; no other one is decoded."""
         if not self.has_snapshot(snapshot_id):
             return None
-        stored = self.snapshot_list.elements()
+        stored = self.snapshots.elements()
         position = self.snapshot_id_list.index(snapshot_id)
         if position >= len(stored):
-            return self.snapshot_list.appended[position - len(stored)]
+            return self.snapshots.appended[position - len(stored)]
         return decode(stored[position], Snapshot, "snapshot")
 
     @property
@@ -250,32 +207,24 @@ def decode_table_metadata(data: bytes, *, metadata_location: str | None = None) 
     """
     text = decompress(bytes(data), _WHAT)
     check_utf8(text, _WHAT)
-    fields: dict[str, JsonBytes] = {
-        name: value for name, value in decode_object(text, _WHAT).items() if not is_null(value)
-    }
-    version = _format_version_of(fields)
+    fields: Mapping[str, JsonBytes] = decode_fields(text, _WHAT)
+    version = decode_format_version(fields, _WHAT)
+    if not 1 <= version <= FORMAT_VERSION_MAX:
+        raise Invalid(f"Cannot read unsupported version {version} (supported: v{FORMAT_VERSION_MAX})")
     if version == 1:
         fields = _complete_v1(fields)
-    else:
-        _check_required(fields, version)
+    required = _REQUIRED_SINCE_V2 if version < FORMAT_VERSION_WITH_ROW_LINEAGE else _REQUIRED_SINCE_V3
+    missing = next((name for name in required if version > 1 and name not in fields), None)
+    if missing is not None:
+        raise BadRequest(f"{missing} must exist in format v{version}")
     head = decode(join_object((name, fields[name]) for name in _HEAD_NAMES & fields.keys()), _Head, _WHAT)
     return _metadata_of(head, fields, text, metadata_location)
 
 
-def _format_version_of(fields: Mapping[str, JsonBytes]) -> int:
+def decode_format_version(fields: Mapping[str, JsonBytes], what: str) -> int:
     if "format-version" not in fields:
-        raise BadRequest(f"{_WHAT} is malformed: missing format-version")
-    version = decode(fields["format-version"], int, "format-version")
-    if not 1 <= version <= FORMAT_VERSION_MAX:
-        raise Invalid(f"Cannot read unsupported version {version} (supported: v{FORMAT_VERSION_MAX})")
-    return version
-
-
-def _check_required(fields: Mapping[str, JsonBytes], format_version: int) -> None:
-    required = _REQUIRED_SINCE_V2 if format_version < FORMAT_VERSION_WITH_ROW_LINEAGE else _REQUIRED_SINCE_V3
-    for name in required:
-        if name not in fields:
-            raise BadRequest(f"{name} must exist in format v{format_version}")
+        raise BadRequest(f"{what} is malformed: missing format-version")
+    return decode(fields["format-version"], int, "format-version")
 
 
 def _complete_v1(fields: Mapping[str, JsonBytes]) -> dict[str, JsonBytes]:
@@ -284,9 +233,7 @@ def _complete_v1(fields: Mapping[str, JsonBytes]) -> dict[str, JsonBytes]:
     if "schemas" not in fields:
         if "schema" not in fields:
             raise BadRequest("schema must exist in format v1")
-        schema = {
-            name: value for name, value in decode_object(fields["schema"], "schema").items() if not is_null(value)
-        }
+        schema = decode_fields(fields["schema"], "schema")
         schema_id = schema.get("schema-id", b"0")
         implied["schemas"] = join_array([join_object({**schema, "schema-id": schema_id}.items())])
         implied["current-schema-id"] = schema_id
@@ -309,8 +256,10 @@ def _complete_v1(fields: Mapping[str, JsonBytes]) -> dict[str, JsonBytes]:
 def _metadata_of(
     head: _Head, fields: Mapping[str, JsonBytes], source: bytes, metadata_location: str | None
 ) -> TableMetadata:
+    others = dict(fields)
+
     def lines(name: str, item_type: type[T]) -> JsonArray[T]:
-        return json_array(fields.get(name), item_type, name, source=source)
+        return json_array(others.pop(name, None), item_type, name, source=source)
 
     current_snapshot_id = None if head.current_snapshot_id == NO_SNAPSHOT_ID else head.current_snapshot_id
     return TableMetadata(
@@ -321,23 +270,24 @@ def _metadata_of(
         last_updated_ms=head.last_updated_ms,
         last_column_id=head.last_column_id,
         current_schema_id=head.current_schema_id,
-        schema_list=lines("schemas", Schema),
+        schemas=lines("schemas", Schema),
         default_spec_id=head.default_spec_id,
-        spec_list=lines("partition-specs", PartitionSpec),
+        specs=lines("partition-specs", PartitionSpec),
         last_partition_id=head.last_partition_id,
         default_sort_order_id=head.default_sort_order_id,
-        sort_order_list=lines("sort-orders", SortOrder),
+        sort_orders=lines("sort-orders", SortOrder),
         properties=head.properties or {},
         current_snapshot_id=current_snapshot_id,
         next_row_id=head.next_row_id or 0,
-        encryption_key_list=lines("encryption-keys", EncryptedKey),
+        encryption_keys=lines("encryption-keys", EncryptedKey),
         ref_map=_refs_of(fields, current_snapshot_id),
-        snapshot_list=lines("snapshots", Snapshot),
-        statistics_list=lines("statistics", StatisticsFile),
-        partition_statistics_list=lines("partition-statistics", PartitionStatisticsFile),
-        snapshot_log_list=lines("snapshot-log", SnapshotLogEntry),
-        metadata_log_list=lines("metadata-log", MetadataLogEntry),
-        unknown={name: value for name, value in fields.items() if name not in _KNOWN_NAMES},
+        snapshots=lines("snapshots", Snapshot),
+        statistics=lines("statistics", StatisticsFile),
+        partition_statistics=lines("partition-statistics", PartitionStatisticsFile),
+        snapshot_log=lines("snapshot-log", SnapshotLogEntry),
+        metadata_log=lines("metadata-log", MetadataLogEntry),
+        # Last: by then, all lists that are known are taken out.
+        unknown={name: value for name, value in others.items() if name not in _KNOWN_NAMES},
         metadata_location=metadata_location,
     )
 
@@ -366,19 +316,10 @@ def encode_table_metadata(metadata: TableMetadata) -> bytes:
     """Encode a metadata file: every list is present, no nulls that break readers, unknown fields last."""
     chunks: list[bytes | memoryview] = []
     for name, parts in _encoded_fields(metadata):
-        chunks.append(_FIELD_PREFIXES.get(name) or _field_prefix(name))
-        chunks.extend(parts)
-    chunks[0] = b"{" + memoryview(chunks[0])[1:]  # Nothing comes before the first field.
+        chunks += (b",", encode(name), b":", *parts)
+    chunks[0] = b"{"
     chunks.append(b"}")
     return b"".join(chunks)
-
-
-def _field_prefix(name: str) -> bytes:
-    """The separator and the name of a field that follows another."""
-    return b"," + encode(name) + b":"
-
-
-_FIELD_PREFIXES = {name: _field_prefix(name) for name in _KNOWN_NAMES}
 
 
 def _encoded_fields(metadata: TableMetadata) -> Iterator[tuple[str, list[bytes | memoryview]]]:
@@ -394,26 +335,26 @@ def _encoded_fields(metadata: TableMetadata) -> Iterator[tuple[str, list[bytes |
     if version == 1:
         yield "schema", [_current_schema_json(metadata)]
     yield "current-schema-id", [encode(metadata.current_schema_id)]
-    yield "schemas", metadata.schema_list.chunks()
+    yield "schemas", metadata.schemas.chunks()
     if version == 1:
         yield "partition-spec", [encode(metadata.default_spec.fields)]
     yield "default-spec-id", [encode(metadata.default_spec_id)]
-    yield "partition-specs", metadata.spec_list.chunks()
+    yield "partition-specs", metadata.specs.chunks()
     yield "last-partition-id", [encode(metadata.last_partition_id)]
     yield "default-sort-order-id", [encode(metadata.default_sort_order_id)]
-    yield "sort-orders", metadata.sort_order_list.chunks()
+    yield "sort-orders", metadata.sort_orders.chunks()
     yield "properties", [encode(metadata.properties)]
     yield "current-snapshot-id", [_current_snapshot_id_json(metadata)]
     if version >= FORMAT_VERSION_WITH_ROW_LINEAGE:
         yield "next-row-id", [encode(metadata.next_row_id)]
-    if not metadata.encryption_key_list.is_empty:
-        yield "encryption-keys", metadata.encryption_key_list.chunks()
+    if not metadata.encryption_keys.is_empty:
+        yield "encryption-keys", metadata.encryption_keys.chunks()
     yield "refs", [join_object(metadata.ref_map.items())]
-    yield "snapshots", metadata.snapshot_list.chunks()
-    yield "statistics", metadata.statistics_list.chunks()
-    yield "partition-statistics", metadata.partition_statistics_list.chunks()
-    yield "snapshot-log", metadata.snapshot_log_list.chunks()
-    yield "metadata-log", metadata.metadata_log_list.chunks()
+    yield "snapshots", metadata.snapshots.chunks()
+    yield "statistics", metadata.statistics.chunks()
+    yield "partition-statistics", metadata.partition_statistics.chunks()
+    yield "snapshot-log", metadata.snapshot_log.chunks()
+    yield "metadata-log", metadata.metadata_log.chunks()
     for name, value in metadata.unknown.items():
         yield name, [memoryview(value)]
 
@@ -421,7 +362,7 @@ def _encoded_fields(metadata: TableMetadata) -> Iterator[tuple[str, list[bytes |
 def _current_schema_json(metadata: TableMetadata) -> bytes | memoryview:
     """The bytes of the current schema in the list, so that unknown fields survive in both places."""
     position = metadata.schemas.index(metadata.current_schema)
-    stored = metadata.schema_list.elements()
+    stored = metadata.schemas.elements()
     return memoryview(stored[position]) if position < len(stored) else encode(metadata.current_schema)
 
 
@@ -436,6 +377,4 @@ def with_referenced_snapshots_only(metadata: TableMetadata) -> TableMetadata:
     """The metadata with only the snapshots that a branch or a tag refers to."""
     referenced = {ref.snapshot_id for ref in metadata.refs.values()}
     is_kept = [snapshot_id in referenced for snapshot_id in metadata.snapshot_id_list]
-    if all(is_kept):
-        return metadata
-    return replace(metadata, snapshot_list=metadata.snapshot_list.keep(is_kept))
+    return metadata if all(is_kept) else replace(metadata, snapshots=metadata.snapshots.keep(is_kept))

@@ -1,7 +1,7 @@
 """The effect of each update on a table: identity, schemas, specs, sort orders, properties, statistics and keys."""
 
 import re
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
 
@@ -11,7 +11,6 @@ from sandur.errors import Invalid
 from sandur.iceberg import updates as u
 from sandur.iceberg.partitioning import (
     SPEC_ID_START,
-    UNPARTITIONED_LAST_ID,
     PartitionSpec,
     bind_spec,
     check_field_ids,
@@ -19,19 +18,11 @@ from sandur.iceberg.partitioning import (
     with_field_ids,
 )
 from sandur.iceberg.schema import Schema, check_format, checked_schema, same_schema
-from sandur.iceberg.snapshots import (
-    EncryptedKey,
-    MetadataLogEntry,
-    PartitionStatisticsFile,
-    Snapshot,
-    SnapshotId,
-    SnapshotLogEntry,
-    StatisticsFile,
-)
+from sandur.iceberg.snapshots import PartitionStatisticsFile, Snapshot, SnapshotId, StatisticsFile
 from sandur.iceberg.sort_order import SORTED_ID_START, UNSORTED, UNSORTED_ID, SortOrder, bind_order, same_order
 from sandur.iceberg.table_metadata import FORMAT_VERSION_MAX, TableMetadata, without_trailing_slash
 from sandur.iceberg.types import UUID_PATTERN
-from sandur.splicing import JsonArray, empty_array, next_id, shorten
+from sandur.splicing import JsonArray, next_id, shorten
 
 # Keys that clients send or display, and that are never part of a table's properties.
 RESERVED_PROPERTIES = frozenset(
@@ -72,43 +63,18 @@ class Draft:
 
     def base_has_snapshot(self, snapshot_id: int) -> bool:
         """Whether the snapshot existed before this request."""
-        before = len(self.metadata.snapshot_list.appended) - len(self.added_snapshots)
-        older = self.metadata.snapshot_list.appended[:before]
+        before = len(self.metadata.snapshots.appended) - len(self.added_snapshots)
+        older = self.metadata.snapshots.appended[:before]
         return any(item.snapshot_id == snapshot_id for item in older) or self.metadata.has_stored_snapshot(snapshot_id)
 
     def changed(self, **fields: object) -> "Draft":
         """The draft with other metadata fields, which counts as a change."""
         return replace(self, metadata=replace(self.metadata, **fields), is_changed=True)  # type: ignore[arg-type] # The caller names fields of TableMetadata.
 
-
-def empty_metadata(format_version: int) -> TableMetadata:
-    """The metadata of a new table before its first update."""
-    return TableMetadata(
-        format_version=format_version,
-        table_uuid=None,
-        location="",
-        last_sequence_number=0,
-        last_updated_ms=0,
-        last_column_id=0,
-        current_schema_id=0,
-        schema_list=empty_array(Schema),
-        default_spec_id=0,
-        spec_list=empty_array(PartitionSpec),
-        last_partition_id=UNPARTITIONED_LAST_ID,
-        default_sort_order_id=0,
-        sort_order_list=empty_array(SortOrder),
-        properties={},
-        current_snapshot_id=None,
-        next_row_id=0,
-        encryption_key_list=empty_array(EncryptedKey),
-        ref_map={},
-        snapshot_list=empty_array(Snapshot),
-        statistics_list=empty_array(StatisticsFile),
-        partition_statistics_list=empty_array(PartitionStatisticsFile),
-        snapshot_log_list=empty_array(SnapshotLogEntry),
-        metadata_log_list=empty_array(MetadataLogEntry),
-        unknown={},
-    )
+    def changed_if(self, **fields: object) -> "Draft":
+        """Like `changed`, but the draft itself if all fields have these values already."""
+        is_same = all(getattr(self.metadata, name) == value for name, value in fields.items())
+        return self if is_same else self.changed(**fields)
 
 
 F = TypeVar("F", StatisticsFile, PartitionStatisticsFile)
@@ -126,12 +92,14 @@ def apply_definition(draft: Draft, update: u.DefinitionUpdate) -> Draft:  # noqa
             return set_current_schema(draft, update.schema_id)
         case u.AddPartitionSpec():
             return add_spec(draft, update.spec)
+        # Whether the default spec or order exists is checked at the end: a later update may add it.
         case u.SetDefaultSpec():
-            return set_default_spec(draft, update.spec_id)
+            return draft.changed_if(default_spec_id=_resolved(update.spec_id, draft.last_added_spec_id, "spec"))
         case u.AddSortOrder():
             return add_sort_order(draft, update.sort_order)
         case u.SetDefaultSortOrder():
-            return set_default_sort_order(draft, update.sort_order_id)
+            order_id = _resolved(update.sort_order_id, draft.last_added_order_id, "sort order")
+            return draft.changed_if(default_sort_order_id=order_id)
         case u.RemovePartitionSpecs():
             return remove_specs(draft, update.spec_ids)
         case u.RemoveSchemas():
@@ -140,26 +108,34 @@ def apply_definition(draft: Draft, update: u.DefinitionUpdate) -> Draft:  # noqa
             assert_never(update)
 
 
-def apply_attribute(draft: Draft, update: u.AttributeUpdate) -> Draft:  # noqa: PLR0911 # One line per update.
+def apply_attribute(draft: Draft, update: u.AttributeUpdate) -> Draft:  # noqa: PLR0911 # One case per update.
+    metadata = draft.metadata
     match update:
         case u.SetLocation():
-            return set_location(draft, update.location)
+            return draft.changed_if(location=checked_path(update.location))
         case u.SetProperties():
             return set_properties(draft, update.updates)
         case u.RemoveProperties():
-            return remove_properties(draft, update.removals)
-        case u.SetStatistics():
-            return set_statistics(draft, update.statistics)
-        case u.RemoveStatistics():
-            return remove_statistics(draft, update.snapshot_id)
-        case u.SetPartitionStatistics():
-            return set_partition_statistics(draft, update.partition_statistics)
-        case u.RemovePartitionStatistics():
-            return remove_partition_statistics(draft, update.snapshot_id)
-        case u.AddEncryptionKey():
-            return add_encryption_key(draft, update.encryption_key)
+            remaining = without_keys(metadata.properties, update.removals)
+            return draft.changed(properties=remaining) if update.removals else draft
+        case u.SetStatistics(statistics=file):
+            others = without_snapshots(metadata.statistics, {file.snapshot_id})
+            return draft.changed(statistics=others.with_appended(file))
+        case u.RemoveStatistics(snapshot_id=snapshot_id):
+            return draft.changed_if(statistics=without_snapshots(metadata.statistics, {snapshot_id}))
+        case u.SetPartitionStatistics(partition_statistics=partition_file):
+            rest = without_snapshots(metadata.partition_statistics, {partition_file.snapshot_id})
+            return draft.changed(partition_statistics=rest.with_appended(partition_file))
+        case u.RemovePartitionStatistics(snapshot_id=snapshot_id):
+            return draft.changed_if(
+                partition_statistics=without_snapshots(metadata.partition_statistics, {snapshot_id})
+            )
+        case u.AddEncryptionKey(encryption_key=key):
+            is_known = any(found.key_id == key.key_id for found in metadata.encryption_keys)
+            return draft if is_known else draft.changed(encryption_keys=metadata.encryption_keys.with_appended(key))
         case u.RemoveEncryptionKey():
-            return remove_encryption_key(draft, update.key_id)
+            is_kept = [found.key_id != update.key_id for found in metadata.encryption_keys]
+            return draft.changed_if(encryption_keys=metadata.encryption_keys.keep(is_kept))
         case _:
             assert_never(update)
 
@@ -184,7 +160,7 @@ def upgrade_format_version(draft: Draft, version: int) -> Draft:
         )
     if version < current:
         raise Invalid(f"Cannot downgrade v{current} table to v{version}")
-    return draft if version == current else draft.changed(format_version=version)
+    return draft.changed_if(format_version=version)
 
 
 def add_schema(draft: Draft, requested: Schema) -> Draft:
@@ -195,33 +171,31 @@ def add_schema(draft: Draft, requested: Schema) -> Draft:
     known = next((found for found in metadata.schemas if same_schema(found, schema)), None)
     if known is not None:
         reused = replace(draft, last_added_schema_id=known.schema_id or 0)
-        return reused if last_column_id == metadata.last_column_id else reused.changed(last_column_id=last_column_id)
+        return reused.changed_if(last_column_id=last_column_id)
     schema_id = next_id((found.schema_id or 0 for found in metadata.schemas), start=0)
     added = msgspec.structs.replace(schema, schema_id=schema_id)
     return replace(draft, last_added_schema_id=schema_id).changed(
-        schema_list=metadata.schema_list.with_appended(added), last_column_id=last_column_id
+        schemas=metadata.schemas.with_appended(added), last_column_id=last_column_id
     )
 
 
 def set_current_schema(draft: Draft, schema_id: int) -> Draft:
-    chosen = _resolved(schema_id, draft.last_added_schema_id, "schema", "schema")
+    chosen = _resolved(schema_id, draft.last_added_schema_id, "schema")
     if chosen not in {schema.schema_id or 0 for schema in draft.metadata.schemas}:
         raise Invalid(f"Cannot set current schema to unknown schema: {chosen}")
-    if chosen == draft.metadata.current_schema_id:
-        return draft
-    return draft.changed(current_schema_id=chosen)
+    return draft.changed_if(current_schema_id=chosen)
 
 
-def _resolved(wanted: int, last_added: int | None, kind: str, noun: str) -> int:
+def _resolved(wanted: int, last_added: int | None, kind: str) -> int:
     if wanted != u.LAST_ADDED:
         return wanted
     if last_added is None:
-        raise Invalid(f"Cannot set last added {kind}: no {noun} has been added")
+        raise Invalid(f"Cannot set last added {kind}: no {kind} has been added")
     return last_added
 
 
 def _current_schema(draft: Draft, what: str) -> Schema:
-    if draft.metadata.schema_list.is_empty:
+    if draft.metadata.schemas.is_empty:
         raise Invalid(f"Attempting to add a {what} before a schema is added")
     return draft.metadata.current_schema
 
@@ -237,15 +211,9 @@ def add_spec(draft: Draft, requested: PartitionSpec) -> Draft:
     check_field_ids(with_ids, format_version=version)
     spec_id = next_id((found.spec_id or 0 for found in metadata.specs), start=SPEC_ID_START)
     return replace(draft, last_added_spec_id=spec_id).changed(
-        spec_list=metadata.spec_list.with_appended(msgspec.structs.replace(with_ids, spec_id=spec_id)),
+        specs=metadata.specs.with_appended(msgspec.structs.replace(with_ids, spec_id=spec_id)),
         last_partition_id=max(metadata.last_partition_id, with_ids.highest_field_id),
     )
-
-
-def set_default_spec(draft: Draft, spec_id: int) -> Draft:
-    """Whether the spec exists is checked at the end, so that a later update may add it."""
-    chosen = _resolved(spec_id, draft.last_added_spec_id, "spec", "spec")
-    return draft if chosen == draft.metadata.default_spec_id else draft.changed(default_spec_id=chosen)
 
 
 def add_sort_order(draft: Draft, requested: SortOrder) -> Draft:
@@ -260,14 +228,8 @@ def add_sort_order(draft: Draft, requested: SortOrder) -> Draft:
     else:
         order = UNSORTED
     return replace(draft, last_added_order_id=order.order_id).changed(
-        sort_order_list=metadata.sort_order_list.with_appended(order)
+        sort_orders=metadata.sort_orders.with_appended(order)
     )
-
-
-def set_default_sort_order(draft: Draft, order_id: int) -> Draft:
-    """Whether the order exists is checked at the end, so that a later update may add it."""
-    chosen = _resolved(order_id, draft.last_added_order_id, "sort order", "sort order")
-    return draft if chosen == draft.metadata.default_sort_order_id else draft.changed(default_sort_order_id=chosen)
 
 
 def remove_specs(draft: Draft, spec_ids: Iterable[int]) -> Draft:
@@ -275,8 +237,7 @@ def remove_specs(draft: Draft, spec_ids: Iterable[int]) -> Draft:
     metadata = draft.metadata
     if metadata.default_spec_id in removed:
         raise Invalid("Cannot remove the default partition spec")
-    is_kept = [(spec.spec_id or 0) not in removed for spec in metadata.specs]
-    return draft if all(is_kept) else draft.changed(spec_list=metadata.spec_list.keep(is_kept))
+    return draft.changed_if(specs=metadata.specs.keep([(spec.spec_id or 0) not in removed for spec in metadata.specs]))
 
 
 def remove_schemas(draft: Draft, schema_ids: Iterable[int]) -> Draft:
@@ -285,14 +246,14 @@ def remove_schemas(draft: Draft, schema_ids: Iterable[int]) -> Draft:
     if metadata.current_schema_id in removed:
         raise Invalid("Cannot remove the current schema")
     is_kept = [(schema.schema_id or 0) not in removed for schema in metadata.schemas]
-    return draft if all(is_kept) else draft.changed(schema_list=metadata.schema_list.keep(is_kept))
+    return draft.changed_if(schemas=metadata.schemas.keep(is_kept))
 
 
-def set_location(draft: Draft, location: str) -> Draft:
+def checked_path(location: str) -> str:
+    """The location without trailing slashes; raises `Invalid` if it is empty."""
     if not location:
         raise Invalid("Cannot set location: path must not be null or empty")
-    stripped = without_trailing_slash(location)
-    return draft if stripped == draft.metadata.location else draft.changed(location=stripped)
+    return without_trailing_slash(location)
 
 
 def set_properties(draft: Draft, updates: Mapping[str, str]) -> Draft:
@@ -300,51 +261,11 @@ def set_properties(draft: Draft, updates: Mapping[str, str]) -> Draft:
     return draft.changed(properties={**draft.metadata.properties, **persisted}) if persisted else draft
 
 
-def remove_properties(draft: Draft, removals: Sequence[str]) -> Draft:
-    return draft.changed(properties=without_keys(draft.metadata.properties, removals)) if removals else draft
-
-
-def set_statistics(draft: Draft, file: StatisticsFile) -> Draft:
-    others = without_snapshots(draft.metadata.statistics_list, {file.snapshot_id})
-    return draft.changed(statistics_list=others.with_appended(file))
-
-
-def set_partition_statistics(draft: Draft, file: PartitionStatisticsFile) -> Draft:
-    others = without_snapshots(draft.metadata.partition_statistics_list, {file.snapshot_id})
-    return draft.changed(partition_statistics_list=others.with_appended(file))
-
-
-def remove_statistics(draft: Draft, snapshot_id: int) -> Draft:
-    files = draft.metadata.statistics_list
-    others = without_snapshots(files, {snapshot_id})
-    return draft if others is files else draft.changed(statistics_list=others)
-
-
-def remove_partition_statistics(draft: Draft, snapshot_id: int) -> Draft:
-    files = draft.metadata.partition_statistics_list
-    others = without_snapshots(files, {snapshot_id})
-    return draft if others is files else draft.changed(partition_statistics_list=others)
-
-
 def without_snapshots(files: JsonArray[F], snapshot_ids: Container[int]) -> JsonArray[F]:
     """The files of other snapshots; `files` itself if nothing is removed."""
     if files.is_empty:
         return files
-    is_kept = [file.snapshot_id not in snapshot_ids for file in files.project(SnapshotId)]
-    return files if all(is_kept) else files.keep(is_kept)
-
-
-def add_encryption_key(draft: Draft, key: EncryptedKey) -> Draft:
-    keys = draft.metadata.encryption_key_list
-    if key.key_id in {found.key_id for found in keys.items}:
-        return draft
-    return draft.changed(encryption_key_list=keys.with_appended(key))
-
-
-def remove_encryption_key(draft: Draft, key_id: str) -> Draft:
-    keys = draft.metadata.encryption_key_list
-    is_kept = [found.key_id != key_id for found in keys.items]
-    return draft if all(is_kept) else draft.changed(encryption_key_list=keys.keep(is_kept))
+    return files.keep([file.snapshot_id not in snapshot_ids for file in files.project(SnapshotId)])
 
 
 def integer_property(properties: Mapping[str, str], key: str, *, owner: str = "Table") -> int | None:

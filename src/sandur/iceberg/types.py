@@ -2,6 +2,7 @@
 
 import re
 from functools import lru_cache
+from typing import Literal
 
 import msgspec
 
@@ -53,6 +54,7 @@ _GEOMETRY = re.compile(r"geometry\s*(?:\(([^)]*)\))?", re.IGNORECASE)
 _GEOGRAPHY = re.compile(r"geography\s*(?:\(([^,)]*)(?:,\s*(\w*)\s*)?\))?", re.IGNORECASE)
 
 Default = bool | int | float | str
+PrimitiveForm = Literal["text", "meaning"]
 
 
 class Primitive(msgspec.Struct, frozen=True):
@@ -76,7 +78,9 @@ def primitive(text: str) -> Primitive:
     if lowered in _PLAIN:
         return Primitive(name=lowered, text=lowered, meaning=lowered)
     if match := _FIXED.fullmatch(lowered):
-        return _fixed(int(match[1]))
+        if (length := int(match[1])) > FIXED_LENGTH_MAX:
+            raise Invalid(f"Invalid length for fixed: {length}")
+        return Primitive(name="fixed", text=f"fixed[{length}]", meaning=f"fixed[{length}]", length=length)
     if match := _DECIMAL.fullmatch(lowered):
         return _decimal(int(match[1]), int(match[2]))
     if match := _GEOMETRY.fullmatch(text):
@@ -84,13 +88,6 @@ def primitive(text: str) -> Primitive:
     if match := _GEOGRAPHY.fullmatch(text):
         return _geography(match[1], match[2])
     raise Invalid(f"Cannot parse type string to primitive: {shorten(text)}")
-
-
-def _fixed(length: int) -> Primitive:
-    if length > FIXED_LENGTH_MAX:
-        raise Invalid(f"Invalid length for fixed: {length}")
-    text = f"fixed[{length}]"
-    return Primitive(name="fixed", text=text, meaning=text, length=length)
 
 
 def _decimal(precision: int, scale: int) -> Primitive:
@@ -172,32 +169,34 @@ def type_text(field_type: FieldType) -> str:
             return "map"
 
 
-def canonical(field_type: FieldType, depth: int = 0) -> FieldType:
+def canonical(field_type: FieldType, depth: int = 0, *, form: PrimitiveForm = "text") -> FieldType:
     """The type with every primitive in canonical form; raises `Invalid` for unknown types and deep nesting."""
     if depth > DEPTH_MAX:
         raise Invalid(f"Invalid schema: types are nested more than {DEPTH_MAX} levels deep")
     match field_type:
         case str():
-            return primitive(field_type).text
+            found = primitive(field_type)
+            return found.text if form == "text" else found.meaning
         case StructType(fields=fields):
-            return StructType(fields=canonical_fields(fields, depth + 1))
+            return StructType(fields=canonical_fields(fields, depth + 1, form=form))
         case ListType():
-            return msgspec.structs.replace(field_type, element=canonical(field_type.element, depth + 1))
+            return msgspec.structs.replace(field_type, element=canonical(field_type.element, depth + 1, form=form))
         case MapType():
-            key, value = canonical(field_type.key, depth + 1), canonical(field_type.value, depth + 1)
+            key, value = (canonical(part, depth + 1, form=form) for part in (field_type.key, field_type.value))
             return msgspec.structs.replace(field_type, key=key, value=value)
 
 
-def canonical_fields(fields: tuple[NestedField, ...], depth: int = 0) -> tuple[NestedField, ...]:
-    return tuple(_canonical_field(field, depth) for field in fields)
-
-
-def _canonical_field(field: NestedField, depth: int) -> NestedField:
-    return msgspec.structs.replace(
-        field,
-        type=canonical(field.type, depth),
-        initial_default=_canonical_default(field.type, field.initial_default),
-        write_default=_canonical_default(field.type, field.write_default),
+def canonical_fields(
+    fields: tuple[NestedField, ...], depth: int = 0, *, form: PrimitiveForm = "text"
+) -> tuple[NestedField, ...]:
+    return tuple(
+        msgspec.structs.replace(
+            field,
+            type=canonical(field.type, depth, form=form),
+            initial_default=_canonical_default(field.type, field.initial_default),
+            write_default=_canonical_default(field.type, field.write_default),
+        )
+        for field in fields
     )
 
 
@@ -214,44 +213,10 @@ def _canonical_default(field_type: FieldType, value: Default | None) -> Default 
             return value
 
 
-def same_type(left: FieldType, right: FieldType) -> bool:
-    """Whether two types are equal in canonical form, including ids, names, docs and defaults."""
-    match left, right:
-        case str(), str():
-            return primitive(left).meaning == primitive(right).meaning
-        case StructType(), StructType():
-            return same_fields(left.fields, right.fields)
-        case ListType(), ListType():
-            return (left.element_id, left.element_required) == (right.element_id, right.element_required) and same_type(
-                left.element, right.element
-            )
-        case MapType(), MapType():
-            shape = (left.key_id, left.value_id, left.value_required) == (
-                right.key_id,
-                right.value_id,
-                right.value_required,
-            )
-            return shape and same_type(left.key, right.key) and same_type(left.value, right.value)
-    return False
-
-
 def same_fields(left: tuple[NestedField, ...], right: tuple[NestedField, ...]) -> bool:
+    """Whether fields are equal in canonical form, including ids, names, docs and defaults."""
     # Ids and names first: nearly all schemas differ there, and the comparison is cheap.
     named_alike = [(field.id, field.name) for field in left] == [(field.id, field.name) for field in right]
-    return named_alike and (left == right or all(map(_same_field, left, right)))
-
-
-def _same_field(left: NestedField, right: NestedField) -> bool:
-    if left == right:
-        return True
-    return same_type(left.type, right.type) and _canonical_attributes(left) == _canonical_attributes(right)
-
-
-def _canonical_attributes(field: NestedField) -> NestedField:
-    """The field without its type, which is compared separately, and with canonical defaults."""
-    return msgspec.structs.replace(
-        field,
-        type="",
-        initial_default=_canonical_default(field.type, field.initial_default),
-        write_default=_canonical_default(field.type, field.write_default),
+    return named_alike and (
+        left == right or canonical_fields(left, form="meaning") == canonical_fields(right, form="meaning")
     )

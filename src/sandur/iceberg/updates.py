@@ -52,23 +52,12 @@ class AddSnapshot(_Update, frozen=True, tag="add-snapshot"):
     snapshot: Snapshot
 
 
-class SetSnapshotRef(_Update, frozen=True, tag="set-snapshot-ref"):
+class SetSnapshotRef(SnapshotRef, frozen=True, kw_only=True, tag_field="action", tag="set-snapshot-ref"):
     ref_name: str
-    snapshot_id: Int64
-    type: str
-    min_snapshots_to_keep: Int32 | None = None
-    max_snapshot_age_ms: Int64 | None = None
-    max_ref_age_ms: Int64 | None = None
 
     @property
     def ref(self) -> SnapshotRef:
-        return SnapshotRef(
-            snapshot_id=self.snapshot_id,
-            type=self.type,
-            min_snapshots_to_keep=self.min_snapshots_to_keep,
-            max_snapshot_age_ms=self.max_snapshot_age_ms,
-            max_ref_age_ms=self.max_ref_age_ms,
-        )
+        return msgspec.convert(self, SnapshotRef, from_attributes=True)
 
 
 class RemoveSnapshotRef(_Update, frozen=True, tag="remove-snapshot-ref"):
@@ -176,6 +165,6 @@ AttributeUpdate = (
 Update = DefinitionUpdate | SnapshotUpdate | AttributeUpdate | AddViewVersion | SetCurrentViewVersion
 
 
-def update_action(update: Update) -> str:
-    """The name of the update in the protocol."""
-    return str(update.__struct_config__.tag)
+def tag_of(struct: msgspec.Struct) -> str:
+    """The name of an update or a requirement in the protocol."""
+    return str(struct.__struct_config__.tag)

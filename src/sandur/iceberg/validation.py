@@ -15,17 +15,12 @@ from sandur.splicing import shorten
 
 
 def decode_foreign_table_metadata(data: bytes, *, metadata_location: str | None = None) -> TableMetadata:
-    """Decode and check in full a metadata file that another program wrote; raises `BadRequest` or `Invalid`."""
-    metadata = decode_table_metadata(data, metadata_location=metadata_location)
-    check_table_metadata(metadata)
-    return metadata
+    """Decode a metadata file that another program wrote.
 
-
-def check_table_metadata(metadata: TableMetadata) -> None:
-    """Raise `Invalid` or `BadRequest` if any part of the metadata is malformed or contradicts another part.
-
-    Commits trust the metadata that passed, and check only what they change.
+    Raises `Invalid` or `BadRequest` if any part of it is malformed or contradicts another part. Commits trust the
+    metadata that passed, and check only what they change.
     """
+    metadata = decode_table_metadata(data, metadata_location=metadata_location)
     _check_definitions(metadata)
     _check_snapshots(metadata)
     _check_refs(metadata)
@@ -36,6 +31,7 @@ def check_table_metadata(metadata: TableMetadata) -> None:
         (file.snapshot_id for file in metadata.partition_statistics), "partition statistics file for snapshot"
     )
     _check_unique((key.key_id for key in metadata.encryption_keys), "encryption key")
+    return metadata
 
 
 def _check_definitions(metadata: TableMetadata) -> None:
@@ -60,7 +56,7 @@ def _check_definitions(metadata: TableMetadata) -> None:
 
 def _check_snapshots(metadata: TableMetadata) -> None:
     _check_unique((snapshot.snapshot_id for snapshot in metadata.snapshots), "snapshot")
-    for snapshot, stored in zip(metadata.snapshots, metadata.snapshot_list.elements(), strict=True):
+    for snapshot, stored in zip(metadata.snapshots, metadata.snapshots.elements(), strict=True):
         check_snapshot(snapshot)
         if snapshot.sequence_number > metadata.last_sequence_number:
             raise Invalid(
@@ -92,45 +88,33 @@ def _check_order(timestamps_ms: list[int], what: str) -> None:
             raise Invalid(f"Expected sorted {what} entries: {after} follows {before}")
 
 
-def _check_unique(ids: Iterable[int | str], what: str) -> None:
+def _check_unique(ids: Iterable[int | str], what: str, *, of: str = "table") -> None:
     seen: set[int | str] = set()
     for item_id in ids:
         if item_id in seen:
-            raise Invalid(f"Invalid table metadata: multiple entries for {what} {item_id}")
+            raise Invalid(f"Invalid {of} metadata: multiple entries for {what} {item_id}")
         seen.add(item_id)
 
 
 def decode_foreign_view_metadata(data: bytes, *, metadata_location: str | None = None) -> ViewMetadata:
-    """Decode and check in full a view metadata file that another program wrote; raises `BadRequest` or `Invalid`."""
-    metadata = decode_view_metadata(data, metadata_location=metadata_location)
-    check_view_metadata(metadata)
-    return metadata
+    """Decode a view metadata file that another program wrote.
 
-
-def check_view_metadata(metadata: ViewMetadata) -> None:
-    """Raise `Invalid` or `BadRequest` if any part of the metadata is malformed or contradicts another part.
-
-    Limits that only a commit enforces are not checked: an engine may keep more versions than the limit, log versions
-    that no longer exist, and use representations that are unknown here.
+    Raises `Invalid` or `BadRequest` if any part of it is malformed or contradicts another part. Limits that only a
+    commit enforces are not checked: an engine may keep more versions than the limit, log versions that no longer
+    exist, and use representations that are unknown here.
     """
+    metadata = decode_view_metadata(data, metadata_location=metadata_location)
     if not metadata.view_uuid:
         raise Invalid("Invalid view metadata: view-uuid is empty")
     if not metadata.location:
         raise Invalid("Invalid view metadata: location is empty")
     for schema in metadata.schemas:
         checked_schema(schema)
-    _check_unique_in_view((schema.schema_id or 0 for schema in metadata.schemas), "schema")
-    _check_unique_in_view((version.version_id for version in metadata.versions), "version")
+    _check_unique((schema.schema_id or 0 for schema in metadata.schemas), "schema", of="view")
+    _check_unique((version.version_id for version in metadata.versions), "version", of="view")
     for version in metadata.versions:
         if version.schema_id not in metadata.schemas_by_id:
             raise Invalid(f"Invalid view metadata: version {version.version_id} has unknown schema {version.schema_id}")
     metadata.current_version  # noqa: B018 # Raises if there is none.
-    metadata.version_log  # noqa: B018 # Raises if an entry is malformed.
-
-
-def _check_unique_in_view(ids: Iterable[int], what: str) -> None:
-    seen: set[int] = set()
-    for item_id in ids:
-        if item_id in seen:
-            raise Invalid(f"Invalid view metadata: multiple entries for {what} {item_id}")
-        seen.add(item_id)
+    metadata.version_log.items  # noqa: B018 # Raises if an entry is malformed.
+    return metadata

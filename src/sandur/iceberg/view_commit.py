@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import assert_never
 
 import msgspec
@@ -9,9 +10,9 @@ import msgspec
 from sandur.errors import Conflict, Invalid
 from sandur.iceberg import updates as u
 from sandur.iceberg import view_metadata
-from sandur.iceberg.requests import AssertViewUuid, Requirement, TableIdentifier, decode_table_commit, requirement_type
+from sandur.iceberg.requests import AssertViewUuid, Requirement, TableIdentifier, decode_table_commit
 from sandur.iceberg.schema import Schema
-from sandur.iceberg.table_updates import integer_property
+from sandur.iceberg.table_updates import checked_path, integer_property, without_keys
 from sandur.iceberg.updates import ViewVersion
 from sandur.iceberg.view_metadata import (
     VERSION_ID_START,
@@ -20,9 +21,8 @@ from sandur.iceberg.view_metadata import (
     ViewDraft,
     ViewMetadata,
     dialects_of,
-    empty_view_metadata,
 )
-from sandur.splicing import JsonArray, check_utf8, decode, shorten
+from sandur.splicing import JsonArray, decode_body, shorten
 
 # The updates of views; all others are for tables.
 ViewUpdate = (
@@ -51,7 +51,7 @@ def next_view_metadata(
     """
     wanted = checked_view_updates(updates)
     check_view_requirements(base, requirements)
-    draft = ViewDraft(metadata=empty_view_metadata() if base is None else base)
+    draft = ViewDraft(metadata=ViewMetadata() if base is None else base)
     for update in wanted:
         draft = _applied(draft, update, now_ms=now_ms)
     if base is not None and not draft.is_changed:
@@ -61,22 +61,16 @@ def next_view_metadata(
 
 def checked_view_updates(updates: Sequence[u.Update]) -> tuple[ViewUpdate, ...]:
     """The updates; raises one `Invalid` for all that are for tables."""
-    accepted = tuple(update for update in updates if isinstance(update, ViewUpdate))
-    if len(accepted) < len(updates):
-        refused = [u.update_action(update) for update in updates if not isinstance(update, ViewUpdate)]
+    if refused := [u.tag_of(update) for update in updates if not isinstance(update, ViewUpdate)]:
         raise Invalid(f"Cannot apply update {', '.join(dict.fromkeys(refused))} to a view")
-    return accepted
+    return tuple(update for update in updates if isinstance(update, ViewUpdate))
 
 
 def checked_view_requirements(requirements: Sequence[Requirement]) -> tuple[AssertViewUuid, ...]:
     """The requirements; raises one `Invalid` for all that are for tables."""
-    accepted = tuple(requirement for requirement in requirements if isinstance(requirement, AssertViewUuid))
-    if len(accepted) < len(requirements):
-        refused = [
-            requirement_type(requirement) for requirement in requirements if not isinstance(requirement, AssertViewUuid)
-        ]
+    if refused := [u.tag_of(given) for given in requirements if not isinstance(given, AssertViewUuid)]:
         raise Invalid(f"Cannot validate {', '.join(dict.fromkeys(refused))} against a view")
-    return accepted
+    return tuple(given for given in requirements if isinstance(given, AssertViewUuid))
 
 
 def check_view_requirements(base: ViewMetadata | None, requirements: Sequence[Requirement]) -> None:
@@ -91,20 +85,26 @@ def check_view_requirements(base: ViewMetadata | None, requirements: Sequence[Re
             )
 
 
-def _applied(draft: ViewDraft, update: ViewUpdate, *, now_ms: int) -> ViewDraft:  # noqa: PLR0911 # One line per update.
+def _applied(draft: ViewDraft, update: ViewUpdate, *, now_ms: int) -> ViewDraft:  # noqa: C901, PLR0911 # One case per update.
     match update:
         case u.AssignUuid():
             return view_metadata.assign_uuid(draft, update.uuid)
-        case u.UpgradeFormatVersion():
-            return view_metadata.upgrade_format_version(draft, update.format_version)
+        case u.UpgradeFormatVersion(format_version=version):
+            if version > VIEW_FORMAT_VERSION:
+                raise Invalid(f"Unsupported format version: {version}")
+            if version < VIEW_FORMAT_VERSION:
+                raise Invalid(f"Cannot downgrade v{VIEW_FORMAT_VERSION} view to v{version}")
+            return draft
         case u.AddSchema():
             return view_metadata.add_schema(draft, update.schema)
         case u.SetLocation():
-            return view_metadata.set_location(draft, update.location)
-        case u.SetProperties():
-            return view_metadata.set_properties(draft, update.updates)
-        case u.RemoveProperties():
-            return view_metadata.remove_properties(draft, update.removals)
+            location = checked_path(update.location)
+            return draft if location == draft.metadata.location else draft.changed(location=location)
+        case u.SetProperties(updates=updates):
+            return draft.changed(properties={**draft.metadata.properties, **updates}) if updates else draft
+        case u.RemoveProperties(removals=removals):
+            remaining = without_keys(draft.metadata.properties, removals)
+            return draft.changed(properties=remaining) if removals else draft
         case u.AddViewVersion():
             return view_metadata.add_view_version(draft, update.view_version)
         case u.SetCurrentViewVersion():
@@ -117,17 +117,17 @@ def finish_view_commit(draft: ViewDraft, base: ViewMetadata | None) -> ViewMetad
     """The metadata of a changed draft; raises `Invalid` if the view as a whole breaks a rule."""
     metadata = draft.metadata
     _check_complete(metadata)
-    if base is not None and not _is_drop_allowed(metadata.properties):
+    if base is not None and metadata.properties.get(DROP_DIALECT_ALLOWED, "").lower() != "true":
         _check_dialects(base.current_version, metadata.current_version)
     size_max = version_history_size(metadata.properties)
-    versions, log = metadata.version_list, metadata.version_log_list
+    versions, log = metadata.versions, metadata.version_log
     if draft.log_entry is not None:
         log = log.with_appended(draft.log_entry)
     # A commit that changes no version keeps the history, even if it changes the limit.
     if draft.log_entry is not None or draft.added_version_ids:
         kept = _kept_version_ids(draft, size_max)
         versions, log = _shortened_history(versions, log, kept)
-    return replace(metadata, version_list=versions, version_log_list=log, metadata_location=None)
+    return replace(metadata, versions=versions, version_log=log, metadata_location=None)
 
 
 def _check_complete(metadata: ViewMetadata) -> None:
@@ -135,13 +135,9 @@ def _check_complete(metadata: ViewMetadata) -> None:
         raise Invalid("Invalid view: no uuid was assigned")
     if not metadata.location:
         raise Invalid("Invalid location: null")
-    if metadata.version_list.is_empty:
+    if metadata.versions.is_empty:
         raise Invalid("Invalid view: no versions were added")
     metadata.current_version  # noqa: B018 # Raises if it was never set.
-
-
-def _is_drop_allowed(properties: Mapping[str, str]) -> bool:
-    return properties.get(DROP_DIALECT_ALLOWED, "").lower() == "true"
 
 
 def _check_dialects(previous: ViewVersion, current: ViewVersion) -> None:
@@ -178,12 +174,12 @@ def _kept_version_ids(draft: ViewDraft, size_max: int) -> frozenset[int]:
 def _shortened_history(
     versions: JsonArray[ViewVersion], log: JsonArray[VersionLogEntry], kept: frozenset[int]
 ) -> tuple[JsonArray[ViewVersion], JsonArray[VersionLogEntry]]:
-    is_kept = [version.version_id in kept for version in versions.items]
+    is_kept = [version.version_id in kept for version in versions]
     if all(is_kept):
         return versions, log
     # Entries before a removed one cannot stay: a reader would attribute the time between to another version.
-    gap = max((at for at, entry in enumerate(log.items) if entry.version_id not in kept), default=-1)
-    return versions.keep(is_kept), log.keep([at > gap for at in range(len(log.items))])
+    gap = max((at for at, entry in enumerate(log) if entry.version_id not in kept), default=-1)
+    return versions.keep(is_kept), log.keep([at > gap for at in range(len(log))])
 
 
 class ViewCommit(msgspec.Struct, frozen=True):
@@ -217,16 +213,8 @@ def decode_view_commit(body: bytes) -> ViewCommit:
     )
 
 
-def decode_create_view(body: bytes) -> CreateView:
-    """A request to create a view; raises `BadRequest`."""
-    check_utf8(body, "create view request")
-    return decode(body, CreateView, "create view request")
-
-
-def decode_register_view(body: bytes) -> RegisterView:
-    """A request to register a metadata file as a view; raises `BadRequest`."""
-    check_utf8(body, "register view request")
-    return decode(body, RegisterView, "register view request")
+decode_create_view = partial(decode_body, wanted=CreateView, what="create view request")
+decode_register_view = partial(decode_body, wanted=RegisterView, what="register view request")
 
 
 def create_view_metadata(request: CreateView, *, location: str, view_uuid: str, now_ms: int) -> ViewMetadata:

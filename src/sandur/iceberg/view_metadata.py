@@ -1,15 +1,14 @@
 """View metadata: decoded from the file of any engine, encoded as the format demands, and changed by each update."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import msgspec
 
 from sandur.errors import BadRequest, Invalid
 from sandur.iceberg.schema import Schema, checked_schema, same_schema
-from sandur.iceberg.table_metadata import without_trailing_slash
-from sandur.iceberg.table_updates import without_keys
+from sandur.iceberg.table_metadata import decode_format_version, without_trailing_slash
 from sandur.iceberg.types import UUID_PATTERN
 from sandur.iceberg.updates import LAST_ADDED, ViewRepresentation, ViewVersion
 from sandur.splicing import (
@@ -19,11 +18,10 @@ from sandur.splicing import (
     JsonBytes,
     check_utf8,
     decode,
-    decode_object,
+    decode_fields,
     decompress,
     empty_array,
     encode,
-    is_null,
     join_object,
     json_array,
     next_id,
@@ -57,40 +55,28 @@ class _Head(msgspec.Struct, frozen=True, rename="kebab"):
     properties: dict[str, str] | None = None
 
 
-_HEAD_NAMES = frozenset(field.encode_name for field in msgspec.structs.fields(_Head))
+_HEAD_NAMES = frozenset(info.encode_name for info in msgspec.structs.fields(_Head))
 _KNOWN_NAMES = _HEAD_NAMES | {"format-version", *_LISTS}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ViewMetadata:
-    """The metadata of one view.
+    """The metadata of one view. The defaults are those of a new view before its first update.
 
     `metadata_location` is the file that it was read from; it is not part of the file. `unknown` holds the top-level
     fields that are unknown here. Lists are decoded only when they are read, and keep the bytes of what does not change.
     """
 
-    view_uuid: str
-    location: str
-    properties: Mapping[str, str]
-    schema_list: JsonArray[Schema]
-    current_version_id: int
-    version_list: JsonArray[ViewVersion]
-    version_log_list: JsonArray[VersionLogEntry]
-    unknown: Mapping[str, JsonBytes]
+    view_uuid: str = ""
+    location: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    schemas: JsonArray[Schema] = empty_array(Schema)
+    current_version_id: int = NO_VERSION_ID
+    versions: JsonArray[ViewVersion] = empty_array(ViewVersion)
+    version_log: JsonArray[VersionLogEntry] = empty_array(VersionLogEntry)
+    unknown: Mapping[str, JsonBytes] = field(default_factory=dict)
     format_version: int = VIEW_FORMAT_VERSION
     metadata_location: str | None = None
-
-    @property
-    def schemas(self) -> tuple[Schema, ...]:
-        return self.schema_list.items
-
-    @property
-    def versions(self) -> tuple[ViewVersion, ...]:
-        return self.version_list.items
-
-    @property
-    def version_log(self) -> tuple[VersionLogEntry, ...]:
-        return self.version_log_list.items
 
     @cached_property
     def schemas_by_id(self) -> dict[int, Schema]:
@@ -129,35 +115,24 @@ def decode_view_metadata(data: bytes, *, metadata_location: str | None = None) -
     """
     text = decompress(bytes(data), _WHAT)
     check_utf8(text, _WHAT)
-    fields = {name: value for name, value in decode_object(text, _WHAT).items() if not is_null(value)}
-    _check_format_version(fields)
+    fields = decode_fields(text, _WHAT)
+    version = decode_format_version(fields, _WHAT)
+    if version != VIEW_FORMAT_VERSION:
+        raise Invalid(f"Unsupported format version: {version}")
     head = decode(join_object((name, fields[name]) for name in _HEAD_NAMES & fields.keys()), _Head, _WHAT)
-    _check_lists(fields)
+    if missing := [name for name in _LISTS if name not in fields]:
+        raise BadRequest(f"{_WHAT} is malformed: missing {', '.join(missing)}")
     return ViewMetadata(
         view_uuid=head.view_uuid,
         location=without_trailing_slash(head.location),
         properties=head.properties or {},
-        schema_list=json_array(fields["schemas"], Schema, "schemas"),
+        schemas=json_array(fields["schemas"], Schema, "schemas"),
         current_version_id=head.current_version_id,
-        version_list=json_array(fields["versions"], ViewVersion, "versions"),
-        version_log_list=json_array(fields["version-log"], VersionLogEntry, "version-log"),
+        versions=json_array(fields["versions"], ViewVersion, "versions"),
+        version_log=json_array(fields["version-log"], VersionLogEntry, "version-log"),
         unknown={name: value for name, value in fields.items() if name not in _KNOWN_NAMES},
         metadata_location=metadata_location,
     )
-
-
-def _check_format_version(fields: Mapping[str, JsonBytes]) -> None:
-    if "format-version" not in fields:
-        raise BadRequest(f"{_WHAT} is malformed: missing format-version")
-    version = decode(fields["format-version"], int, "format-version")
-    if version != VIEW_FORMAT_VERSION:
-        raise Invalid(f"Unsupported format version: {version}")
-
-
-def _check_lists(fields: Mapping[str, JsonBytes]) -> None:
-    missing = [name for name in _LISTS if name not in fields]
-    if missing:
-        raise BadRequest(f"{_WHAT} is malformed: missing {', '.join(missing)}")
 
 
 def encode_view_metadata(metadata: ViewMetadata) -> bytes:
@@ -171,10 +146,10 @@ def _encoded_fields(metadata: ViewMetadata) -> Iterator[tuple[str, list[bytes | 
     yield "location", [encode(metadata.location)]
     if metadata.properties:
         yield "properties", [encode(metadata.properties)]
-    yield "schemas", metadata.schema_list.chunks()
+    yield "schemas", metadata.schemas.chunks()
     yield "current-version-id", [encode(metadata.current_version_id)]
-    yield "versions", metadata.version_list.chunks()
-    yield "version-log", metadata.version_log_list.chunks()
+    yield "versions", metadata.versions.chunks()
+    yield "version-log", metadata.version_log.chunks()
     for name, value in metadata.unknown.items():
         yield name, [memoryview(value)]
 
@@ -199,20 +174,6 @@ class ViewDraft:
         return replace(self, metadata=replace(self.metadata, **fields), is_changed=True)  # type: ignore[arg-type] # The caller names fields of ViewMetadata.
 
 
-def empty_view_metadata() -> ViewMetadata:
-    """The metadata of a new view before its first update."""
-    return ViewMetadata(
-        view_uuid="",
-        location="",
-        properties={},
-        schema_list=empty_array(Schema),
-        current_version_id=NO_VERSION_ID,
-        version_list=empty_array(ViewVersion),
-        version_log_list=empty_array(VersionLogEntry),
-        unknown={},
-    )
-
-
 def assign_uuid(draft: ViewDraft, uuid: str) -> ViewDraft:
     if not UUID_PATTERN.fullmatch(uuid):
         raise Invalid(f"Cannot assign uuid, not a UUID: {shorten(uuid)}")
@@ -224,29 +185,6 @@ def assign_uuid(draft: ViewDraft, uuid: str) -> ViewDraft:
     return draft.changed(view_uuid=uuid)
 
 
-def upgrade_format_version(draft: ViewDraft, version: int) -> ViewDraft:
-    if version > VIEW_FORMAT_VERSION:
-        raise Invalid(f"Unsupported format version: {version}")
-    if version < VIEW_FORMAT_VERSION:
-        raise Invalid(f"Cannot downgrade v{VIEW_FORMAT_VERSION} view to v{version}")
-    return draft
-
-
-def set_location(draft: ViewDraft, location: str) -> ViewDraft:
-    if not location:
-        raise Invalid("Cannot set location: path must not be null or empty")
-    stripped = without_trailing_slash(location)
-    return draft if stripped == draft.metadata.location else draft.changed(location=stripped)
-
-
-def set_properties(draft: ViewDraft, updates: Mapping[str, str]) -> ViewDraft:
-    return draft.changed(properties={**draft.metadata.properties, **updates}) if updates else draft
-
-
-def remove_properties(draft: ViewDraft, removals: Sequence[str]) -> ViewDraft:
-    return draft.changed(properties=without_keys(draft.metadata.properties, removals)) if removals else draft
-
-
 def add_schema(draft: ViewDraft, requested: Schema) -> ViewDraft:
     """Add a schema. Columns keep their ids: the query of a view refers to its columns by position."""
     metadata = draft.metadata
@@ -256,7 +194,7 @@ def add_schema(draft: ViewDraft, requested: Schema) -> ViewDraft:
         return replace(draft, last_added_schema_id=known.schema_id or 0)
     schema_id = next_id(metadata.schemas_by_id, start=SCHEMA_ID_START)
     added = msgspec.structs.replace(schema, schema_id=schema_id)
-    return replace(draft, last_added_schema_id=schema_id).changed(schema_list=metadata.schema_list.with_appended(added))
+    return replace(draft, last_added_schema_id=schema_id).changed(schemas=metadata.schemas.with_appended(added))
 
 
 def add_view_version(draft: ViewDraft, requested: ViewVersion) -> ViewDraft:
@@ -268,24 +206,26 @@ def add_view_version(draft: ViewDraft, requested: ViewVersion) -> ViewDraft:
     if known is not None:
         return replace(draft, last_added_version_id=known.version_id)
     version_id = next_id(metadata.versions_by_id, start=max(VERSION_ID_START, requested.version_id))
-    added = msgspec.structs.replace(checked_version(version), version_id=version_id)
+    check_representations(version)
+    added = msgspec.structs.replace(version, version_id=version_id)
     return replace(
         draft, last_added_version_id=version_id, added_version_ids=draft.added_version_ids | {version_id}
-    ).changed(version_list=metadata.version_list.with_appended(added))
+    ).changed(versions=metadata.versions.with_appended(added))
 
 
 def _resolved_schema_id(draft: ViewDraft, schema_id: int) -> int:
-    if schema_id == LAST_ADDED:
-        if draft.last_added_schema_id is None:
-            raise Invalid("Cannot set last added schema: no schema has been added")
-        return draft.last_added_schema_id
-    if schema_id not in draft.metadata.schemas_by_id:
+    chosen = draft.last_added_schema_id if schema_id == LAST_ADDED else schema_id
+    if chosen is None:
+        raise Invalid("Cannot set last added schema: no schema has been added")
+    if chosen not in draft.metadata.schemas_by_id:
         raise Invalid(f"Cannot add version with unknown schema: {schema_id}")
-    return schema_id
+    return chosen
 
 
 def set_current_view_version(draft: ViewDraft, version_id: int, *, now_ms: int) -> ViewDraft:
-    chosen = _resolved_version_id(draft, version_id)
+    chosen = draft.last_added_version_id if version_id == LAST_ADDED else version_id
+    if chosen is None:
+        raise Invalid("Cannot set last version id: no current version id has been set")
     version = draft.metadata.versions_by_id.get(chosen)
     if version is None:
         raise Invalid(f"Cannot set current version to unknown version: {chosen}")
@@ -295,14 +235,6 @@ def set_current_view_version(draft: ViewDraft, version_id: int, *, now_ms: int) 
     timestamp_ms = version.timestamp_ms if chosen in draft.added_version_ids else now_ms
     entry = VersionLogEntry(timestamp_ms=timestamp_ms, version_id=chosen)
     return replace(draft, log_entry=entry).changed(current_version_id=chosen)
-
-
-def _resolved_version_id(draft: ViewDraft, version_id: int) -> int:
-    if version_id != LAST_ADDED:
-        return version_id
-    if draft.last_added_version_id is None:
-        raise Invalid("Cannot set last version id: no current version id has been set")
-    return draft.last_added_version_id
 
 
 def is_sql(representation: ViewRepresentation) -> bool:
@@ -320,30 +252,25 @@ def dialects_of(version: ViewVersion) -> frozenset[str]:
 
 def same_version(left: ViewVersion, right: ViewVersion) -> bool:
     """Whether two versions have the same definition; ids and timestamps do not count."""
-    return _definition(left) == _definition(right)
+    return left == msgspec.structs.replace(right, version_id=left.version_id, timestamp_ms=left.timestamp_ms)
 
 
-def _definition(
-    version: ViewVersion,
-) -> tuple[Mapping[str, str], tuple[ViewRepresentation, ...], str | None, tuple[str, ...], int]:
-    return (
-        version.summary,
-        version.representations,
-        version.default_catalog,
-        version.default_namespace,
-        version.schema_id,
-    )
-
-
-def checked_version(version: ViewVersion) -> ViewVersion:
-    """The version in canonical form; raises `Invalid` if its representations break a rule."""
+def check_representations(version: ViewVersion) -> None:
+    """Raise `Invalid` if the representations of a version break a rule."""
     seen: set[str] = set()
     for representation in version.representations:
-        dialect = _checked_dialect(representation)
+        # Other kinds have fields that are unknown here; storing them without these fields would corrupt them.
+        if not is_sql(representation):
+            kind = shorten(representation.type)
+            raise Invalid(f"Invalid view version: Cannot serialize unsupported view representation: {kind}")
+        if representation.sql is None:
+            raise Invalid("Invalid view version: Cannot parse missing string: sql")
+        if representation.dialect is None:
+            raise Invalid("Invalid view version: Cannot parse missing string: dialect")
+        dialect = representation.dialect.lower()
         if dialect in seen:
             raise Invalid(f"Invalid view version: Cannot add multiple queries for dialect {shorten(dialect)}")
         seen.add(dialect)
-    return with_canonical_representations(version)
 
 
 def with_canonical_representations(version: ViewVersion) -> ViewVersion:
@@ -352,16 +279,3 @@ def with_canonical_representations(version: ViewVersion) -> ViewVersion:
         for representation in version.representations
     )
     return msgspec.structs.replace(version, representations=canonical)
-
-
-def _checked_dialect(representation: ViewRepresentation) -> str:
-    # Other kinds have fields that are unknown here; storing them without these fields would corrupt them.
-    if not is_sql(representation):
-        raise Invalid(
-            f"Invalid view version: Cannot serialize unsupported view representation: {shorten(representation.type)}"
-        )
-    if representation.sql is None:
-        raise Invalid("Invalid view version: Cannot parse missing string: sql")
-    if representation.dialect is None:
-        raise Invalid("Invalid view version: Cannot parse missing string: dialect")
-    return representation.dialect.lower()

@@ -17,7 +17,7 @@ from sandur.iceberg.table_metadata import (
     encode_table_metadata,
     with_referenced_snapshots_only,
 )
-from sandur.iceberg.validation import check_table_metadata, decode_foreign_table_metadata
+from sandur.iceberg.validation import decode_foreign_table_metadata
 from tests.unit.iceberg.tables import (
     BASE_FILE,
     COLUMNS,
@@ -131,7 +131,7 @@ def test_every_invariant_holds_after_every_commit(version: int, commits: list[li
     tables = history(version, commits)
 
     for metadata in tables:
-        check_table_metadata(metadata)
+        decode_foreign_table_metadata(encode_table_metadata(metadata))
     for before, after in pairwise(tables):
         assert after.last_column_id >= before.last_column_id
         assert after.last_partition_id >= before.last_partition_id
@@ -178,9 +178,9 @@ def test_a_spliced_result_equals_full_decoding(version: int, updates: list[Json]
         "snapshot_log",
         "metadata_log",
         "encryption_keys",
-        "refs",
     ):
-        assert getattr(first, name) == getattr(read_again, name)
+        assert getattr(first, name).items == getattr(read_again, name).items
+    assert first.refs == read_again.refs
     assert first.snapshot_id_list == tuple(item.snapshot_id for item in read_again.snapshots)
 
 

@@ -14,7 +14,7 @@ from sandur.iceberg.requests import (
     decode_table_commit,
     decode_transaction,
 )
-from sandur.iceberg.updates import SetProperties, update_action
+from sandur.iceberg.updates import SetProperties, tag_of
 from tests.unit.iceberg.tables import COLUMNS, Json, add_snapshot, column, schema
 
 ONE_OF_EACH: list[Json] = [
@@ -84,7 +84,7 @@ def test_all_25_actions_are_known_in_any_case() -> None:
     lower = decode_table_commit(body(*ONE_OF_EACH))
     upper = decode_table_commit(body(*({**update, "action": update["action"].upper()} for update in ONE_OF_EACH)))
 
-    assert [update_action(update) for update in lower.updates] == [update["action"] for update in ONE_OF_EACH]
+    assert [tag_of(update) for update in lower.updates] == [update["action"] for update in ONE_OF_EACH]
     assert upper == lower
 
 

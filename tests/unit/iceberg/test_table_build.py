@@ -190,8 +190,8 @@ def test_a_table_in_memory_equals_its_decoded_file() -> None:
 
         assert encode_table_metadata(kept) == file
 
-    assert not kept.snapshot_list.appended
-    assert not kept.snapshot_log_list.appended
+    assert not kept.snapshots.appended
+    assert not kept.snapshot_log.appended
     assert kept.snapshot_ids == read_again.snapshot_ids
     assert kept.has_snapshot(1)
     assert kept.has_snapshot(149)

@@ -322,7 +322,7 @@ class TestCreation:
         assert table_made.table_uuid == UUID
         assert (table_made.current_schema_id, table_made.default_spec_id, table_made.default_sort_order_id) == (0, 0, 0)
         assert table_made.last_partition_id == 999
-        assert table_made.metadata_log == ()
+        assert table_made.metadata_log.items == ()
 
     def test_the_creating_request_can_evolve_the_schema(self) -> None:
         made = created(

@@ -4,28 +4,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from sandur.errors import BadRequest
-from sandur.iceberg.expressions.filter_json import (
-    Unbound,
-    UnboundAnd,
-    UnboundLiteral,
-    UnboundOr,
-    UnboundPredicate,
-    UnboundTerm,
-)
-from sandur.iceberg.expressions.predicates import (
-    MATCHES_NULL,
-    SETS,
-    UNARY,
-    BoundTerm,
-    Filter,
-    Operator,
-    Predicate,
-    conjunction,
-    disjunction,
-)
-from sandur.iceberg.expressions.values import COMPARABLE, FLOATS, ColumnLiteral, Value, parse_literal
+from sandur.iceberg.expressions.filter_json import UnboundPredicate, UnboundTerm, parse_filter
+from sandur.iceberg.expressions.predicates import MATCHES_NULL, SETS, UNARY, BoundTerm, Filter, Operator, Predicate
+from sandur.iceberg.expressions.values import COMPARABLE, FLOATS, ColumnLiteral, Json, Value, parse_literal
 from sandur.iceberg.partitioning import Transform
-from sandur.iceberg.schema import Schema, SchemaColumn
+from sandur.iceberg.schema import Schema, SchemaColumn, ancestors
 from sandur.iceberg.types import ListType, MapType, Primitive, primitive
 from sandur.splicing import shorten
 
@@ -64,40 +47,31 @@ class ColumnNames:
         if len(ids) > 1:
             raise BadRequest(f"Cannot find field '{shorten(name)}': more than one column has that name")
         if not ids:
-            raise BadRequest(f"Cannot find field '{shorten(name)}' in {_joined(self._schema.ids_by_path)}")
+            raise BadRequest(f"Cannot find field '{shorten(name)}' in {shorten(', '.join(self._schema.ids_by_path))}")
         return ids[0]
 
 
-def bind_filter(unbound: Unbound, schema: Schema, *, is_case_sensitive: bool = True) -> Filter:
-    """Bind a filter to a schema; BadRequest for an unknown column, or a literal that does not fit its column."""
-    return _bind(unbound, schema, ColumnNames(schema, is_case_sensitive=is_case_sensitive))
-
-
-def _bind(unbound: Unbound, schema: Schema, names: ColumnNames) -> Filter:
-    match unbound:
-        case bool():
-            return unbound
-        case UnboundAnd(left=left, right=right):
-            # Both sides are always bound: a bad column is an error anywhere.
-            bound_left, bound_right = _bind(left, schema, names), _bind(right, schema, names)
-            return conjunction(bound_left, bound_right)
-        case UnboundOr(left=left, right=right):
-            bound_left, bound_right = _bind(left, schema, names), _bind(right, schema, names)
-            return disjunction(bound_left, bound_right)
-        case UnboundPredicate():
-            return _bind_predicate(unbound, schema, names)
+def bind_filter(given: Json, schema: Schema, *, is_case_sensitive: bool = True) -> Filter:
+    """A filter of a schema; BadRequest for an unknown column, or a literal that does not fit its column."""
+    names = ColumnNames(schema, is_case_sensitive=is_case_sensitive)
+    return parse_filter(given, lambda predicate: _bind_predicate(predicate, schema, names))
 
 
 def _bind_predicate(test: UnboundPredicate, schema: Schema, names: ColumnNames) -> Filter:
     found = _column(test.term, schema, names)
     column = _bind_term(found, test.term.transform)
     if test.operator in UNARY:
-        return _bind_unary(test.operator, column, can_be_null=_can_be_null(found, schema))
+        # A required field of an optional struct is null where the struct is null.
+        can_be_null = any(not one.required for one in (found, *ancestors(schema, found)))
+        return _bind_unary(test.operator, column, can_be_null=can_be_null)
     if column.type.name not in COMPARABLE:
         raise BadRequest(f"Cannot compare column {shorten(column.path)} of type {column.type.text}")
     if test.operator in _PREFIXES and column.type.name != "string":
         raise BadRequest(f"Cannot use {test.operator} with column {shorten(column.path)} of type {column.type.text}")
-    values = [_value(column.type, given) for given in test.literals]
+    values = [
+        parse_literal(column.type, given.value, nanos=(given.data_type or "").endswith("_ns"))
+        for given in test.literals
+    ]
     if column.is_void:
         return test.operator in MATCHES_NULL
     if test.operator in SETS:
@@ -110,12 +84,8 @@ def _column(term: UnboundTerm, schema: Schema, names: ColumnNames) -> SchemaColu
     found = schema.columns.get(field_id)
     if found is None:
         raise BadRequest(f"Cannot find field with id {field_id}")
-    parent = found.parent_id
-    while parent is not None:
-        above = schema.columns[parent]
-        if isinstance(above.type, ListType | MapType):
-            raise BadRequest(f"Cannot filter by {shorten(found.path)}: it is inside of a list or a map")
-        parent = above.parent_id
+    if any(isinstance(parent.type, ListType | MapType) for parent in ancestors(schema, found)):
+        raise BadRequest(f"Cannot filter by {shorten(found.path)}: it is inside of a list or a map")
     return found
 
 
@@ -145,16 +115,6 @@ def result_type(applied: Transform, source: Primitive) -> Primitive:
             return source
 
 
-def _can_be_null(found: SchemaColumn, schema: Schema) -> bool:
-    """A required field of an optional struct is null where the struct is null."""
-    here: SchemaColumn | None = found
-    while here is not None:
-        if not here.required:
-            return True
-        here = None if here.parent_id is None else schema.columns[here.parent_id]
-    return False
-
-
 def _bind_unary(operator: Operator, column: BoundTerm, *, can_be_null: bool) -> Filter:
     match operator:
         case "is-nan" | "not-nan" if column.type.name not in FLOATS:
@@ -167,10 +127,6 @@ def _bind_unary(operator: Operator, column: BoundTerm, *, can_be_null: bool) -> 
             return True
         case _:
             return Predicate(operator, column)
-
-
-def _value(column: Primitive, given: UnboundLiteral) -> ColumnLiteral:
-    return parse_literal(column, given.value, nanos=(given.data_type or "").endswith("_ns"))
 
 
 def _bind_set(operator: Operator, column: BoundTerm, found: Iterable[ColumnLiteral]) -> Filter:
@@ -188,7 +144,3 @@ def _bind_comparison(operator: Operator, column: BoundTerm, found: ColumnLiteral
     if operator in {"eq", "not-eq"}:
         return operator == "not-eq"
     return Predicate(_BETWEEN[operator, found.side], column, (found.value,))
-
-
-def _joined(paths: Iterable[str]) -> str:
-    return shorten(", ".join(paths))

@@ -228,7 +228,8 @@ def _within(predicate: Predicate, bounds: _Bounds) -> Mask:
         case "in":
             mask = _overlaps(predicate, bounds)
         case "starts-with":
-            mask = _prefix_within(first, bounds)
+            length = len(_prefix_bytes(first))
+            mask = (~has_lower | (_cut(lower, length) <= literal)) & (~has_upper | (_cut(upper, length) >= literal))
         case "not-starts-with":
             mask = ~(has_lower & has_upper & _starts_with(lower, first) & _starts_with(upper, first))
         case "not-eq" | "not-in":
@@ -265,12 +266,6 @@ def _overlaps(predicate: Predicate, bounds: _Bounds) -> Mask:
     exists = places < len(ordered)
     first = ordered[np.minimum(places, len(ordered) - 1)]
     return exists & (~has_upper | (first <= upper).astype(np.bool_, copy=False))
-
-
-def _prefix_within(prefix: Value, bounds: _Bounds) -> Mask:
-    (lower, has_lower), (upper, has_upper) = bounds
-    literal, length = _operand(prefix), len(_prefix_bytes(prefix))
-    return (~has_lower | (_cut(lower, length) <= literal)) & (~has_upper | (_cut(upper, length) >= literal))
 
 
 def _operand(value: Value) -> Array | Value:

@@ -1,10 +1,10 @@
-"""Filters as JSON: parsed to unbound filters, and written from bound filters.
+"""Filters as JSON: parsed predicate by predicate, and written from bound filters.
 
 Two generations of the format are parsed: the one that clients send, and the one that the specification prefers. Only
 the older one is written, because no released client reads the newer one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 import msgspec
@@ -12,17 +12,17 @@ from msgspec.structs import replace
 
 from sandur.errors import BadRequest
 from sandur.iceberg.expressions.predicates import (
-    COMPARISONS,
     NEGATED,
     OPERATORS,
     SETS,
     UNARY,
     And,
-    BoundTerm,
     Filter,
     Operator,
     Or,
     Predicate,
+    conjunction,
+    disjunction,
 )
 from sandur.iceberg.expressions.values import Json, value_to_json
 from sandur.iceberg.partitioning import Transform, parse_transform
@@ -63,21 +63,10 @@ class UnboundPredicate(msgspec.Struct, frozen=True):
     literals: tuple[UnboundLiteral, ...] = ()
 
 
-class UnboundAnd(msgspec.Struct, frozen=True):
-    left: "Unbound"
-    right: "Unbound"
-
-
-class UnboundOr(msgspec.Struct, frozen=True):
-    left: "Unbound"
-    right: "Unbound"
-
-
-Unbound = bool | UnboundPredicate | UnboundAnd | UnboundOr
-
-
-def parse_filter(given: Json, *, depth: int = 0, is_negated: bool = False) -> Unbound:
-    """Parse a filter and move every `not` into the predicates; BadRequest if it is not a filter."""
+def parse_filter(
+    given: Json, bind: Callable[[UnboundPredicate], Filter], *, depth: int = 0, is_negated: bool = False
+) -> Filter:
+    """Parse a filter, move every `not` into the predicates and bind them; BadRequest if it is not a filter."""
     if depth > DEPTH_MAX:
         raise BadRequest(f"Invalid filter: nested more than {DEPTH_MAX} levels deep")
     if isinstance(given, bool):
@@ -91,26 +80,23 @@ def parse_filter(given: Json, *, depth: int = 0, is_negated: bool = False) -> Un
         case "literal" if isinstance(given.get("value"), bool):
             return bool(given["value"]) is not is_negated
         case "not":
-            return parse_filter(_child(given, "child"), depth=depth + 1, is_negated=not is_negated)
+            return parse_filter(_child(given, "child"), bind, depth=depth + 1, is_negated=not is_negated)
         case "and" | "or" as word:
-            left = parse_filter(_child(given, "left"), depth=depth + 1, is_negated=is_negated)
-            right = parse_filter(_child(given, "right"), depth=depth + 1, is_negated=is_negated)
-            return UnboundAnd(left, right) if (word == "and") is not is_negated else UnboundOr(left, right)
+            # Both sides are always bound: a bad column is an error anywhere.
+            left = parse_filter(_child(given, "left"), bind, depth=depth + 1, is_negated=is_negated)
+            right = parse_filter(_child(given, "right"), bind, depth=depth + 1, is_negated=is_negated)
+            return conjunction(left, right) if (word == "and") is not is_negated else disjunction(left, right)
         case str() as word if word.replace("_", "-") in OPERATORS:
             predicate = _parse_predicate(cast("Operator", word.replace("_", "-")), given)  # The guard has checked it.
-            return replace(predicate, operator=NEGATED[predicate.operator]) if is_negated else predicate
+            return bind(replace(predicate, operator=NEGATED[predicate.operator]) if is_negated else predicate)
         case _:
             raise _invalid("no such operator", given)
 
 
 def _parse_predicate(operator: Operator, given: Mapping[str, Json]) -> UnboundPredicate:
-    if operator in UNARY:
-        return UnboundPredicate(operator, _parse_term(_first_of(given, "child", "term")))
-    if operator in SETS:
-        term = _parse_term(_first_of(given, "child", "term"))
-        return UnboundPredicate(operator, term, _parse_literals(_child(given, "values")))
-    if operator not in COMPARISONS:
-        raise _invalid("no such operator", dict(given))
+    if operator in UNARY or operator in SETS:
+        term = _parse_term(_child(given, "child" if "child" in given else "term"))
+        return UnboundPredicate(operator, term, _parse_literals(_child(given, "values")) if operator in SETS else ())
     if "term" in given:
         return UnboundPredicate(operator, _parse_term(given["term"]), (_parse_literal(_child(given, "value")),))
     left, right = _child(given, "left"), _child(given, "right")
@@ -197,10 +183,6 @@ def _child(given: Mapping[str, Json], name: str) -> Json:
     return given[name]
 
 
-def _first_of(given: Mapping[str, Json], preferred: str, deprecated: str) -> Json:
-    return given[preferred] if preferred in given else _child(given, deprecated)
-
-
 def _invalid(reason: str, given: Json) -> BadRequest:
     return BadRequest(f"Invalid filter: {reason}: {shorten(encode(given).decode())}")
 
@@ -219,14 +201,10 @@ def filter_to_json(found: Filter) -> Json:
 
 
 def _predicate_to_json(found: Predicate) -> Json:
-    written: dict[str, Json] = {"type": found.operator, "term": _term_to_json(found.column)}
+    path, transform = found.column.path, found.column.transform
+    term: Json = {"type": "transform", "transform": transform.text, "term": path} if transform else path
+    written: dict[str, Json] = {"type": found.operator, "term": term}
     if found.operator in UNARY:
         return written
     values: list[Json] = [value_to_json(found.column.type, value) for value in found.values]
     return {**written, "values": values} if found.operator in SETS else {**written, "value": values[0]}
-
-
-def _term_to_json(column: BoundTerm) -> Json:
-    if column.transform is None:
-        return column.path
-    return {"type": "transform", "transform": column.transform.text, "term": column.path}

@@ -1,6 +1,7 @@
 """Bound filters: predicates on the columns of one schema, joined by `and` and `or`. Negations are in the predicates."""
 
-from typing import Final, Literal
+from collections.abc import Callable
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -13,29 +14,22 @@ ComparisonOperator = Literal["lt", "lt-eq", "gt", "gt-eq", "eq", "not-eq", "star
 SetOperator = Literal["in", "not-in"]
 Operator = Literal[UnaryOperator, ComparisonOperator, SetOperator]
 
-UNARY: Final = frozenset({"is-null", "not-null", "is-nan", "not-nan"})
-SETS: Final = frozenset({"in", "not-in"})
-COMPARISONS: Final = frozenset({"lt", "lt-eq", "gt", "gt-eq", "eq", "not-eq", "starts-with", "not-starts-with"})
-OPERATORS: Final = UNARY | SETS | COMPARISONS
+UNARY: Final = frozenset(get_args(UnaryOperator))
+SETS: Final = frozenset(get_args(SetOperator))
+OPERATORS: Final = frozenset(get_args(Operator))
 # Operators that match null, because null equals nothing.
 MATCHES_NULL: Final = frozenset({"is-null", "not-nan", "not-eq", "not-in", "not-starts-with"})
 
-NEGATED: Final[dict[Operator, Operator]] = {
-    "is-null": "not-null",
-    "not-null": "is-null",
-    "is-nan": "not-nan",
-    "not-nan": "is-nan",
-    "lt": "gt-eq",
-    "lt-eq": "gt",
-    "gt": "lt-eq",
-    "gt-eq": "lt",
-    "eq": "not-eq",
-    "not-eq": "eq",
-    "starts-with": "not-starts-with",
-    "not-starts-with": "starts-with",
-    "in": "not-in",
-    "not-in": "in",
-}
+_OPPOSITES: Final[tuple[tuple[Operator, Operator], ...]] = (
+    ("is-null", "not-null"),
+    ("is-nan", "not-nan"),
+    ("lt", "gt-eq"),
+    ("gt", "lt-eq"),
+    ("eq", "not-eq"),
+    ("starts-with", "not-starts-with"),
+    ("in", "not-in"),
+)
+NEGATED: Final = dict(_OPPOSITES) | {right: left for left, right in _OPPOSITES}
 
 
 class BoundTerm(msgspec.Struct, frozen=True):
@@ -91,6 +85,31 @@ def disjunction(left: Filter, right: Filter) -> Filter:
     if left is False:
         return right
     return left if right is False else Or(left, right)
+
+
+def replace_leaves(found: Filter, replace: Callable[[Predicate], Filter]) -> Filter:
+    """The filter with another filter in place of every predicate."""
+    match found:
+        case bool():
+            return found
+        case Predicate():
+            return replace(found)
+        case And(left=left, right=right):
+            return conjunction(replace_leaves(left, replace), replace_leaves(right, replace))
+        case Or(left=left, right=right):
+            return disjunction(replace_leaves(left, replace), replace_leaves(right, replace))
+
+
+def negation(found: Filter) -> Filter:
+    match found:
+        case bool():
+            return not found
+        case Predicate(operator=operator, column=column, values=values):
+            return Predicate(NEGATED[operator], column, values)
+        case And(left=left, right=right):
+            return Or(negation(left), negation(right))
+        case Or(left=left, right=right):
+            return And(negation(left), negation(right))
 
 
 def leaves(found: Filter) -> tuple[Predicate, ...]:

@@ -4,18 +4,19 @@ An *inclusive* projection is true for every partition that may hold a matching r
 for partitions in which every row matches.
 """
 
+from functools import reduce
 from typing import Final
 
 from sandur.iceberg.expressions.binding import result_type
 from sandur.iceberg.expressions.predicates import (
-    And,
+    NEGATED,
     BoundTerm,
     Filter,
-    Operator,
     Or,
     Predicate,
     conjunction,
-    disjunction,
+    negation,
+    replace_leaves,
 )
 from sandur.iceberg.expressions.transform_functions import apply_transform, truncate, width_of, wrapped_above
 from sandur.iceberg.expressions.values import FLOATS, Value
@@ -23,24 +24,18 @@ from sandur.iceberg.partitioning import PartitionField, PartitionSpec, Transform
 
 _TIMES: Final = frozenset({"year", "month", "day", "hour"})
 _NULL_TESTS: Final = frozenset({"is-null", "not-null"})
-_EQUAL: Final[tuple[Operator, Operator]] = ("eq", "in")
-_NOT_EQUAL: Final[tuple[Operator, Operator]] = ("not-eq", "not-in")
+_EQUAL: Final = frozenset({"eq", "in"})
 
 
 def inclusive_projection(found: Filter, spec: PartitionSpec) -> Filter:
     """The inclusive projection of a filter. Its terms have the ids of partition fields."""
-    match found:
-        case bool():
-            return found
-        case And(left=left, right=right):
-            return conjunction(inclusive_projection(left, spec), inclusive_projection(right, spec))
-        case Or(left=left, right=right):
-            return disjunction(inclusive_projection(left, spec), inclusive_projection(right, spec))
-        case Predicate():
-            projected: Filter = True
-            for field in fields_of(found, spec):
-                projected = conjunction(projected, inclusive_predicate(found, field))
-            return projected
+
+    def project(predicate: Predicate) -> Filter:
+        every_row: Filter = True
+        projected = (inclusive_predicate(predicate, field) for field in fields_of(predicate, spec))
+        return reduce(conjunction, projected, every_row)
+
+    return replace_leaves(found, project)
 
 
 def fields_of(predicate: Predicate, spec: PartitionSpec) -> list[PartitionField]:
@@ -48,17 +43,13 @@ def fields_of(predicate: Predicate, spec: PartitionSpec) -> list[PartitionField]
     return [field for field in spec.fields if field.sources == (predicate.column.id,)]
 
 
-def partition_column(predicate: Predicate, field: PartitionField, applied: Transform) -> BoundTerm:
-    source = predicate.column.source
-    return BoundTerm(field.field_id or 0, field.name, source, result_type(applied, source))
-
-
 def inclusive_predicate(predicate: Predicate, field: PartitionField) -> Filter:
     """The inclusive projection to one partition field; true if nothing is known."""
     applied = parse_transform(field.transform)
-    if not applied.name or applied.is_void or not applied.accepts(predicate.column.source):
+    source = predicate.column.source
+    if not applied.name or applied.is_void or not applied.accepts(source):
         return True
-    column = partition_column(predicate, field, applied)
+    column = BoundTerm(field.field_id or 0, field.name, source, result_type(applied, source))
     if predicate.column.transform is not None or predicate.operator in _NULL_TESTS:
         return _same_transform(predicate, column, applied)
     match applied.name:
@@ -66,30 +57,16 @@ def inclusive_predicate(predicate: Predicate, field: PartitionField) -> Filter:
             return _inclusive_same(predicate, column)
         case "bucket":
             return _each_transformed(predicate, column, applied) if predicate.operator in _EQUAL else True
-        case "truncate" if isinstance(_first(predicate), str):
+        case "truncate" if predicate.values and isinstance(predicate.values[0], str):
             return _inclusive_text(predicate, column, applied)
         case _:
             return _inclusive_number(predicate, column, applied)
 
 
 def strict_predicate(predicate: Predicate, field: PartitionField) -> Filter:
-    """The strict projection to one partition field; false if nothing is known."""
-    applied = parse_transform(field.transform)
-    if not applied.name or applied.is_void or not applied.accepts(predicate.column.source):
-        return False
-    column = partition_column(predicate, field, applied)
-    if predicate.column.transform is not None or predicate.operator in _NULL_TESTS:
-        same = _same_transform(predicate, column, applied)
-        return same if isinstance(same, Predicate) else False
-    match applied.name:
-        case "identity":
-            return Predicate(predicate.operator, column, predicate.values)
-        case "bucket":
-            return _each_transformed(predicate, column, applied) if predicate.operator in _NOT_EQUAL else False
-        case "truncate" if isinstance(_first(predicate), str):
-            return _strict_text(predicate, column, applied)
-        case _:
-            return _strict_number(predicate, column, applied)
+    """The strict projection to one partition field: in no row of the partition does the opposite match."""
+    opposite = Predicate(NEGATED[predicate.operator], predicate.column, predicate.values)
+    return negation(inclusive_predicate(opposite, field))
 
 
 def _inclusive_same(predicate: Predicate, column: BoundTerm) -> Filter:
@@ -98,10 +75,6 @@ def _inclusive_same(predicate: Predicate, column: BoundTerm) -> Filter:
         # To some engines NaN is the greatest number, to others it is not comparable. Both have to find it.
         return Or(same, Predicate("is-nan", column))
     return same
-
-
-def _first(predicate: Predicate) -> Value | None:
-    return predicate.values[0] if predicate.values else None
 
 
 def _same_transform(predicate: Predicate, column: BoundTerm, applied: Transform) -> Filter:
@@ -113,7 +86,7 @@ def _same_transform(predicate: Predicate, column: BoundTerm, applied: Transform)
 
 
 def _each_transformed(predicate: Predicate, column: BoundTerm, applied: Transform) -> Predicate:
-    """An (in)equality with the partition values of the literals."""
+    """Equality with the partition values of the literals."""
     values: dict[Value, None] = {}
     for value in predicate.values:
         found = apply_transform(applied, predicate.column.source, value)
@@ -121,8 +94,7 @@ def _each_transformed(predicate: Predicate, column: BoundTerm, applied: Transfor
         # Old writers rounded times before 1970 up, so that the partition value can be the next one.
         if applied.name in _TIMES and int(found) < 0:
             values[int(found) + 1] = None
-    one, many = _EQUAL if predicate.operator in _EQUAL else _NOT_EQUAL
-    return Predicate(one if len(values) == 1 else many, column, tuple(values))
+    return Predicate("eq" if len(values) == 1 else "in", column, tuple(values))
 
 
 def _inclusive_number(predicate: Predicate, column: BoundTerm, applied: Transform) -> Filter:
@@ -131,27 +103,15 @@ def _inclusive_number(predicate: Predicate, column: BoundTerm, applied: Transfor
     if operator in _EQUAL:
         return _each_transformed(predicate, column, applied)
     if operator in {"lt", "lt-eq"}:
-        edge = _rounded_up(_edge(predicate, applied, -1 if operator == "lt" else 0), applied)
+        edge = _edge(predicate, applied, -1 if operator == "lt" else 0)
+        if applied.name in _TIMES and isinstance(edge, int) and edge < 0:
+            edge += 1  # Old writers rounded times before 1970 up.
         wrapped = wrapped_above(applied, column.source)
         below = Predicate("lt-eq", column, (edge,))
         return below if wrapped is None else Or(below, Predicate("gt", column, (wrapped,)))
     if operator in {"gt", "gt-eq"}:
         return Predicate("gt-eq", column, (_edge(predicate, applied, 1 if operator == "gt" else 0),))
     return True
-
-
-def _strict_number(predicate: Predicate, column: BoundTerm, applied: Transform) -> Filter:
-    operator = predicate.operator
-    if operator in _NOT_EQUAL:
-        return _each_transformed(predicate, column, applied)
-    if operator in {"lt", "lt-eq"}:
-        return Predicate("lt", column, (_edge(predicate, applied, 0 if operator == "lt" else 1),))
-    if operator in {"gt", "gt-eq"}:
-        edge = _rounded_up(_edge(predicate, applied, 0 if operator == "gt" else -1), applied)
-        wrapped = wrapped_above(applied, column.source)
-        above = Predicate("gt", column, (edge,))
-        return above if wrapped is None else And(above, Predicate("lt-eq", column, (wrapped,)))
-    return False
 
 
 def _edge(predicate: Predicate, applied: Transform, step: int) -> Value:
@@ -163,11 +123,6 @@ def _edge(predicate: Predicate, applied: Transform, step: int) -> Value:
         # Without wrapping around, so that it is below all others even where the partition value is not.
         return truncate(width_of(applied), value)
     return apply_transform(applied, predicate.column.source, value)
-
-
-def _rounded_up(edge: Value, applied: Transform) -> Value:
-    """The highest partition value that old writers can have given a time before 1970."""
-    return edge + 1 if applied.name in _TIMES and isinstance(edge, int) and edge < 0 else edge
 
 
 def _inclusive_text(predicate: Predicate, column: BoundTerm, applied: Transform) -> Filter:
@@ -184,17 +139,3 @@ def _inclusive_text(predicate: Predicate, column: BoundTerm, applied: Transform)
             return Predicate("not-eq", column, (prefix,)) if len(prefix) == width else True
         case _:
             return _inclusive_number(predicate, column, applied)
-
-
-def _strict_text(predicate: Predicate, column: BoundTerm, applied: Transform) -> Filter:
-    operator, prefix = predicate.operator, str(predicate.values[0])
-    width = width_of(applied)
-    match operator:
-        case "starts-with":
-            return Predicate("starts-with", column, (prefix,)) if len(prefix) <= width else False
-        case "not-starts-with" if len(prefix) <= width:
-            return Predicate("not-starts-with", column, (prefix,))
-        case "not-starts-with":
-            return Predicate("not-eq", column, (prefix[:width],))
-        case _:
-            return _strict_number(predicate, column, applied)

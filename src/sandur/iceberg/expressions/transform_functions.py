@@ -1,17 +1,13 @@
 """Partition transforms applied to single values."""
 
 import struct
-from datetime import date, timedelta
 from typing import Final
 
-from sandur.iceberg.expressions.values import Value
+from sandur.iceberg.expressions.values import Value, calendar_day
 from sandur.iceberg.partitioning import Transform
 from sandur.iceberg.types import Primitive
 
-_EPOCH_DAY: Final = date(1970, 1, 1)
-_EPOCH_ORDINAL: Final = _EPOCH_DAY.toordinal()
-_DAYS_PER_CYCLE: Final = 146_097  # The calendar repeats every 400 years.
-_YEARS_PER_CYCLE: Final = 400
+_EPOCH_YEAR: Final = 1970
 _MICROS_PER_HOUR: Final = 3_600_000_000
 _MASK: Final = 0xFFFF_FFFF
 _BITS: Final = {"int": 31, "long": 63}
@@ -39,7 +35,7 @@ def apply_transform(transform: Transform, source: Primitive, value: Value) -> Va
         case "hour":
             return int(value) // (_MICROS_PER_HOUR * _nanos_factor(source))
         case name:
-            return _calendar(name, _days(source, int(value)))
+            return _calendar(name, source, int(value))
 
 
 def truncate(width: int, value: Value) -> Value:
@@ -59,18 +55,12 @@ def _nanos_factor(source: Primitive) -> int:
     return 1000 if source.name.endswith("_ns") else 1
 
 
-def _days(source: Primitive, value: int) -> int:
-    return value if source.name == "date" else value // (24 * _MICROS_PER_HOUR * _nanos_factor(source))
-
-
-def _calendar(name: str, days: int) -> int:
+def _calendar(name: str, source: Primitive, value: int) -> int:
+    days = value if source.name == "date" else value // (24 * _MICROS_PER_HOUR * _nanos_factor(source))
     if name == "day":
         return days
-    # Move days that a `date` cannot hold by whole cycles, and move the years back.
-    cycles = (days + _EPOCH_ORDINAL - 1) // _DAYS_PER_CYCLE - 1
-    at = _EPOCH_DAY + timedelta(days=days - cycles * _DAYS_PER_CYCLE)
-    years = at.year - _EPOCH_DAY.year + cycles * _YEARS_PER_CYCLE
-    return years if name == "year" else years * 12 + at.month - 1
+    year, month, _ = calendar_day(days)
+    return year - _EPOCH_YEAR if name == "year" else (year - _EPOCH_YEAR) * 12 + month - 1
 
 
 def _hashed_form(source: Primitive, value: Value) -> bytes:

@@ -69,14 +69,15 @@ def parse_literal(column: Primitive, given: Json, *, nanos: bool = False) -> Col
 
     For a column of nanoseconds, a number counts microseconds as in Java, unless `nanos` is set.
     """
-    found = _parse_literal(column, given, nanos=nanos)
+    found = read_literal(column, given, nanos=nanos)
     if found is None:
         text = shorten(encode(given).decode())
         raise BadRequest(f"Invalid value for conversion to type {column.text}: {text}")
     return found
 
 
-def _parse_literal(column: Primitive, given: Json, *, nanos: bool) -> ColumnLiteral | None:  # noqa: PLR0911 - one line per family
+def read_literal(column: Primitive, given: Json, *, nanos: bool = False) -> ColumnLiteral | None:  # noqa: PLR0911 - one line per family
+    """Like `parse_literal`, but None if the literal does not fit the type."""
     name = column.name
     if name == "boolean":
         return ColumnLiteral(given) if isinstance(given, bool) else None
@@ -221,11 +222,11 @@ def value_to_json(column: Primitive, value: Value) -> Json:  # noqa: PLR0911 - o
     """
     match column.name:
         case "decimal":
-            return _decimal_text(int(value), column.scale)
+            return f"{_EXACT.scaleb(Decimal(int(value)), -column.scale):f}"
         case "date":
             return _iso_day(int(value)) if _has_short_year(int(value)) else int(value)
         case "time":
-            return _time_text(int(value))
+            return _clock_text(*divmod(int(value), _MICROS_PER_SECOND), digits=6)
         case "timestamp" | "timestamptz" | "timestamp_ns" | "timestamptz_ns":
             days = int(value) // units_per_day(column.name)
             return _iso_timestamp(column, int(value)) if _has_short_year(days) else int(value)
@@ -244,13 +245,6 @@ def value_to_json(column: Primitive, value: Value) -> Json:  # noqa: PLR0911 - o
             return value if not isinstance(value, bytes) else value.hex().upper()
 
 
-def _decimal_text(unscaled: int, scale: int) -> str:
-    if scale == 0:
-        return str(unscaled)
-    digits = str(abs(unscaled)).rjust(scale + 1, "0")
-    return f"{'-' if unscaled < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
-
-
 def _has_short_year(days: int) -> bool:
     """Whether a day is in the years 1 to 9999."""
     return (date.min - _EPOCH_DAY).days <= days <= (date.max - _EPOCH_DAY).days
@@ -258,35 +252,44 @@ def _has_short_year(days: int) -> bool:
 
 def _iso_day(days: int) -> str:
     """A day of any year, with a sign if the year is negative or has more than four digits."""
+    year, month, day = calendar_day(days)
+    sign = "-" if year < 0 else "+" if year > date.max.year else ""
+    return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
+
+
+def calendar_day(days: int) -> tuple[int, int, int]:
+    """The year, the month and the day of the month, also of years that a `date` cannot hold."""
     cycles = 0 if _has_short_year(days) else (days - _DAYS_PER_CYCLE) // _DAYS_PER_CYCLE
     at = _EPOCH_DAY + timedelta(days=days - cycles * _DAYS_PER_CYCLE)
-    year = at.year + cycles * _YEARS_PER_CYCLE
-    sign = "-" if year < 0 else "+" if year > date.max.year else ""
-    return f"{sign}{abs(year):04d}-{at.month:02d}-{at.day:02d}"
+    return at.year + cycles * _YEARS_PER_CYCLE, at.month, at.day
 
 
-def _time_text(micros: int) -> str:
-    seconds, fraction = divmod(micros, _MICROS_PER_SECOND)
-    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:06d}"
+def _clock_text(seconds: int, fraction: int, *, digits: int) -> str:
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:0{digits}d}"
 
 
 def _iso_timestamp(column: Primitive, count: int) -> str:
     digits = 9 if column.name.endswith("_ns") else 6
     seconds, fraction = divmod(count, 10**digits)
     days, second = divmod(seconds, _SECONDS_PER_DAY)
-    clock = f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}.{fraction:0{digits}d}"
-    return f"{_iso_day(days)}T{clock}{'+00:00' if 'tz' in column.name else ''}"
+    return f"{_iso_day(days)}T{_clock_text(second, fraction, digits=digits)}{'+00:00' if 'tz' in column.name else ''}"
 
 
 def value_from_bytes(column: Primitive, data: bytes) -> Value | None:
     """A value from its binary form; None if the bytes do not fit the type. Older, narrower types are promoted."""
     if column.name in BYTES:
         return data
-    if column.name == "string":
-        return data.decode() if _is_utf8(data) else None
     if column.name == "boolean":
         return data != b"\x00" if data else None
-    return _float_from(data) if column.name in FLOATS else _integer_from(column, data)
+    if column.name in FLOATS:
+        form = {4: "<f", 8: "<d"}.get(len(data))
+        return None if form is None else float(struct.unpack(form, data)[0])
+    if column.name != "string":
+        return _integer_from(column, data)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _integer_from(column: Primitive, data: bytes) -> int | None:
@@ -307,17 +310,3 @@ def units_per_day(name: str) -> int:
 
 def _fits_64_bits(number: int) -> bool:
     return -1 << 63 <= number < 1 << 63
-
-
-def _float_from(data: bytes) -> float | None:
-    forms = {4: "<f", 8: "<d"}
-    found: float | None = struct.unpack(forms[len(data)], data)[0] if len(data) in forms else None
-    return found
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

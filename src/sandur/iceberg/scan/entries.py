@@ -1,6 +1,7 @@
 """The entries of one manifest in a scan: with inherited values, and the choice of those that may match."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -14,21 +15,15 @@ from sandur.iceberg.scan.manifests import DATA, ManifestFile
 from sandur.iceberg.types import Primitive
 
 
+@dataclass(frozen=True, eq=False)
 class Entries:
     """The entries of one manifest, and its description in the manifest list."""
 
-    def __init__(
-        self,
-        manifest: ManifestFile,
-        columns: ManifestColumns,
-        spec: PartitionSpec,
-        types: Mapping[int, Primitive | None],
-    ) -> None:
-        self.manifest = manifest
-        self.columns = columns
-        self.spec = spec
-        self.types = types
-        self._values: dict[tuple[str, Primitive], Values] = {}
+    manifest: ManifestFile
+    columns: ManifestColumns
+    spec: PartitionSpec
+    types: Mapping[int, Primitive | None]
+    _values: dict[tuple[str, Primitive], Values] = field(default_factory=dict)
 
     @property
     def count(self) -> int:

@@ -6,13 +6,12 @@ import msgspec
 
 from sandur.errors import BadRequest
 from sandur.iceberg.expressions.binding import ColumnNames, bind_filter
-from sandur.iceberg.expressions.filter_json import Unbound, parse_filter
 from sandur.iceberg.expressions.predicates import Filter
 from sandur.iceberg.expressions.values import Json
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
-from sandur.splicing import Int64, check_utf8, decode
+from sandur.splicing import Int64, decode, decode_body
 
 _WHAT: Final = "plan request"
 APPEND: Final = "append"
@@ -74,8 +73,7 @@ def decode_scan_request(body: bytes) -> ScanRequest:
     """Decode a body; BadRequest if it contradicts itself."""
     if len(body) > REQUEST_BYTES_MAX:
         raise BadRequest(f"Invalid {_WHAT}: has {len(body)} bytes, more than {REQUEST_BYTES_MAX}")
-    check_utf8(body, _WHAT)
-    request = decode(body or b"{}", ScanRequest, _WHAT)
+    request = decode_body(body or b"{}", ScanRequest, _WHAT)
     point, start, end = request.snapshot_id, request.start_snapshot_id, request.end_snapshot_id
     if point is not None and (start is not None or end is not None):
         raise BadRequest(f"Invalid {_WHAT}: snapshot-id and start-snapshot-id or end-snapshot-id exclude each other")
@@ -94,22 +92,18 @@ def resolve_scan(request: ScanRequest, metadata: TableMetadata) -> Scan:
     for name in request.select or ():
         if not name.startswith("_"):  # Readers have metadata columns, such as _file and _pos.
             names.id_of(name)
+    given: Json = True
+    if request.filter is not msgspec.UNSET:
+        given = decode(request.filter, object, "filter")  # type: ignore[assignment]  # decoded JSON
     return Scan(
         snapshot=snapshot,
         schema=schema,
-        filter=bind_filter(_unbound_filter(request), schema, is_case_sensitive=request.is_case_sensitive),
+        filter=bind_filter(given, schema, is_case_sensitive=request.is_case_sensitive),
         stats_ids=_with_fields_below(schema, frozenset(names.id_of(name) for name in request.stats_fields or ())),
         appended=appended,
         min_rows=request.min_rows_requested,
         is_long=request.is_long,
     )
-
-
-def _unbound_filter(request: ScanRequest) -> Unbound:
-    if request.filter is msgspec.UNSET:
-        return True
-    given: Json = decode(request.filter, object, "filter")  # type: ignore[assignment]  # decoded JSON
-    return parse_filter(given)
 
 
 def _with_fields_below(schema: Schema, ids: frozenset[int]) -> frozenset[int]:

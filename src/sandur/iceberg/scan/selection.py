@@ -7,7 +7,7 @@ import numpy as np
 
 from sandur.iceberg.expressions.evaluation import Array, matches
 from sandur.iceberg.expressions.filter_json import filter_to_json
-from sandur.iceberg.expressions.predicates import And, Filter, Or, Predicate, conjunction, disjunction, leaves
+from sandur.iceberg.expressions.predicates import Filter, Predicate, leaves, replace_leaves
 from sandur.iceberg.expressions.projection import fields_of, inclusive_predicate, strict_predicate
 from sandur.iceberg.partitioning import PartitionField
 from sandur.iceberg.scan.deletes import DeleteIndex
@@ -47,9 +47,13 @@ def residuals(found: Filter, entries: Entries) -> Residuals:
     if len(states) * len(whole) > RESIDUAL_BYTES_MAX:
         return unchanged
     texts = tuple(
-        encode(filter_to_json(_substituted(found, dict(zip(by_leaf, map(int, row), strict=True))))) for row in states
+        encode(filter_to_json(_residual(found, dict(zip(by_leaf, row.tolist(), strict=True))))) for row in states
     )
     return Residuals(kinds.reshape(-1), texts)
+
+
+def _residual(found: Filter, states: Mapping[Predicate, int]) -> Filter:
+    return replace_leaves(found, lambda leaf: _ANSWERS.get(states.get(leaf, _OPEN), leaf))
 
 
 def _fields(leaf: Predicate, entries: Entries) -> list[PartitionField]:
@@ -66,18 +70,6 @@ def _answers(leaf: Predicate, fields: Sequence[PartitionField], entries: Entries
         states[suffices] = _TRUE
         states[~is_possible] = _FALSE
     return states
-
-
-def _substituted(found: Filter, states: Mapping[Predicate, int]) -> Filter:
-    match found:
-        case Predicate():
-            return _ANSWERS.get(states.get(found, _OPEN), found)
-        case And(left=left, right=right):
-            return conjunction(_substituted(left, states), _substituted(right, states))
-        case Or(left=left, right=right):
-            return disjunction(_substituted(left, states), _substituted(right, states))
-        case bool():
-            return found
 
 
 PORTION_ROWS: Final = 4_096
@@ -147,7 +139,11 @@ class Selected:
         for begin in range(first - first % size, last, size) if first < last else ():
             start, stop = max(first, begin), min(last, begin + size)
             if deletes.count:
-                tasks.add(self._tasks_with_deletes(tasks, self.rows[start:stop], deletes))
+                # These tasks refer to delete files by their positions in the answer, so they are not cached.
+                rows = self.rows[start:stop]
+                references = tasks.references(self.entries, rows, deletes)
+                lines = Lines(joined([*self._heads(rows), references, *self._tails(rows)]))
+                tasks.add(lines.between(0, len(rows)))
             else:
                 tasks.add(self._portion(begin).between(start - begin, stop - begin))
 
@@ -160,11 +156,6 @@ class Selected:
             kept = list(self._portions.items())[1 - _PORTIONS_KEPT :]
             self._portions = dict([*kept, (begin, found)])
         return found
-
-    def _tasks_with_deletes(self, tasks: Tasks, rows: Array, deletes: DeleteIndex) -> memoryview:
-        """Tasks that refer to delete files by their positions in the answer."""
-        references = tasks.references(self.entries, rows, deletes)
-        return Lines(joined([*self._heads(rows), references, *self._tails(rows)])).between(0, len(rows))
 
     def _heads(self, rows: Array) -> list[Part]:
         return ['{"data-file":', *file_parts(self.entries, rows, self._content.stats_ids)]

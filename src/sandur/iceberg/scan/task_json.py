@@ -48,8 +48,8 @@ class Tasks:
     def references(self, entries: Entries, rows: Array, deletes: DeleteIndex) -> pa.Array:
         """For each file the field that refers to its delete files; empty if it has none."""
         found = deletes.of(entries, rows.tolist())
-        texts = ["" if not files else _reference([self._place(file) for file in files]) for files in found]
-        return pa.array(texts, type=pa.string())
+        texts = [encode([self._place(file) for file in files]).decode() if files else "" for files in found]
+        return pa.array([text and f',"delete-file-references":{text}' for text in texts], type=pa.string())
 
     def _place(self, file: DeleteFile) -> int:
         key = (id(file.entries), file.row)
@@ -65,10 +65,6 @@ class Tasks:
         deletes = (b',"delete-files":[', b",".join(_delete_files(self._deletes)), b"]") if self._deletes else ()
         # One copy only: an answer can have megabytes.
         return b"".join((b'"file-scan-tasks":[', *tasks, b"]", *deletes))
-
-
-def _reference(places: Sequence[int]) -> str:
-    return ',"delete-file-references":' + encode(places).decode()
 
 
 def _delete_files(deletes: Sequence[DeleteFile]) -> list[bytes]:
