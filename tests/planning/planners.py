@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from sandur.avro import batch_decoder
+from sandur.avro import columns
 from sandur.avro.columns import Record, columns_of
 from sandur.iceberg.scan.columns import ManifestColumns
 from sandur.iceberg.scan.manifests import PartitionColumn, manifest_layout
@@ -86,7 +86,7 @@ def plan_as_if_large(folder: Path, metadata_path: str, **said: Any) -> list[Task
         answers = [await run_plan("p", selecting_of(folder, metadata_path, lake, **said), INLINE) for _ in (1, 2)]
         return [tasks_in(answered.fields) for answered in answers]
 
-    with patch.object(batch_decoder, "RECORDS_MIN", 1):
+    with patch.object(columns, "RECORDS_MIN", 1):
         first, again = asyncio.run(run())
     assert first == again
     return again

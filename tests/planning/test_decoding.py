@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sandur.avro import batch_decoder, container
-from sandur.avro.batch_decoder import RECORDS_MIN, decode_batches
+from sandur.avro import columns, container
 from sandur.avro.batch_reader import PADDING, BatchReader, Unreadable
+from sandur.avro.columns import RECORDS_MIN, decode_batches
 from sandur.avro.container import open_container, read_records
 from sandur.errors import Invalid
 from sandur.iceberg.scan.columns import ManifestColumns
@@ -226,7 +226,7 @@ def test_a_manifest_decoded_in_pieces_gives_the_same_columns(
     container = open_container(made_manifest(tmp_path, 900, seed=seed))
     fields = partition_fields(container.schema)
     whole = decode_batches(container, manifest_layout(fields))
-    monkeypatch.setattr(batch_decoder, "PIECE_RECORDS", 1)
+    monkeypatch.setattr(columns, "PIECE_RECORDS", 1)
 
     pieces = decode_batches(container, manifest_layout(fields))
 

@@ -10,10 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sandur.avro import batch_decoder
 from sandur.avro import columns as avro_columns
-from sandur.avro.batch_decoder import RECORDS_MIN, decode_batches
 from sandur.avro.batch_reader import Unreadable
+from sandur.avro.columns import RECORDS_MIN, decode_batches
 from sandur.avro.container import open_container, read_records
 from sandur.errors import Invalid
 from sandur.iceberg.scan.columns import ManifestColumns
@@ -41,7 +40,7 @@ def without_empty_columns(columns: Mapping[str, pa.Array]) -> dict[str, pa.Array
 def test_both_decoders_agree_on_random_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = 0
     for seed in range(50):
-        monkeypatch.setattr(batch_decoder, "PIECE_RECORDS", 8_000 if seed % 2 else 50)
+        monkeypatch.setattr(avro_columns, "PIECE_RECORDS", 8_000 if seed % 2 else 50)
         found = open_container(OddManifest(seed).data)
         fields = partition_fields(found.schema)
         one_by_one = without_empty_columns(manifest_columns(read_records(found), fields, header_of(found)).columns)
@@ -65,7 +64,7 @@ def test_records_read_in_pieces_give_the_same_columns(seed: int, monkeypatch: py
     data = OddManifest(seed).data
     found = open_container(data)
     whole = manifest_columns(read_records(found), partition_fields(found.schema), header_of(found))
-    monkeypatch.setattr(batch_decoder, "RECORDS_MIN", 1_000)
+    monkeypatch.setattr(avro_columns, "RECORDS_MIN", 1_000)
     monkeypatch.setattr(avro_columns, "RECORDS_AT_ONCE", 7)
 
     in_pieces = decode_manifest(data, location="m")
@@ -93,7 +92,7 @@ def test_records_are_released_after_their_conversion_to_columns() -> None:
 def test_a_manifest_that_takes_too_much_memory_in_batches_is_read_record_by_record(
     monkeypatch: pytest.MonkeyPatch, key: bytes, piece_bytes_max: int
 ) -> None:
-    monkeypatch.setattr(batch_decoder, "PIECE_BYTES_MAX", piece_bytes_max)
+    monkeypatch.setattr(avro_columns, "PIECE_BYTES_MAX", piece_bytes_max)
     file = {"file_path": "string", "file_format": "string", "partition": record("r102", [])}
     file |= {"record_count": "long", "file_size_in_bytes": "long", "key_metadata": "bytes"}
     # The byte that is rare in the first entry is frequent in all others.

@@ -29,13 +29,13 @@ def numbers(values: Array, valid: Mask | None, kind: pa.DataType) -> pa.Array:
 
 def to_column(buffer: Array, read: Read, kind: pa.DataType, live: Live) -> pa.Array:
     """A column of a given type."""
-    match read:
+    match _kept(read, live) if isinstance(read, Numbers | Spans) else read:
         case Numbers(values=values, valid=valid):
-            return numbers(_kept(values, live), _kept_mask(valid, live), kind)
-        case Spans():
-            return _texts(buffer, _live_spans(read, live), kind)
-        case Items():
-            return _lists(read, kind, live)
+            return numbers(values, valid, kind)
+        case Spans() as spans:
+            return _texts(buffer, spans, kind)
+        case Items() as items:
+            return _lists(items, kind, live)
         case Fields():
             raise Unreadable("a record in place of a value")
         case Missing(records=records):
@@ -59,7 +59,7 @@ def map_columns(buffer: Array, name: str, items: Items, kind: pa.DataType, live:
             by_key.setdefault(first, []).append((rows, value))
             continue
         for chosen in _places_by_value(keys.values):
-            by_key.setdefault(int(keys.values[chosen[0]]), []).append((rows[chosen], _some(value, chosen)))
+            by_key.setdefault(int(keys.values[chosen[0]]), []).append((rows[chosen], _kept(value, chosen)))
     return {
         f"{name}.{key}": _map_column(buffer, by_key[key], items.records, live)
         for key in sorted(by_key)
@@ -90,11 +90,12 @@ def _common_type(kinds: set[pa.DataType]) -> pa.DataType:
     return pa.binary()
 
 
-def _small_numbers(values: Array, valid: Mask | None) -> pa.Array:
+def _small_numbers(read: Numbers) -> pa.Array:
     """Whole numbers in the narrowest type that holds all of them."""
+    values = read.values
     lowest, highest = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     kind = next(kind for kind, bits in _INTEGERS if -1 << bits <= lowest and highest < 1 << bits)
-    return numbers(values, valid, kind)
+    return numbers(values, read.valid, kind)
 
 
 def _texts(buffer: Array, spans: Spans, kind: pa.DataType) -> pa.Array:
@@ -144,18 +145,6 @@ def _copied(buffer: Array, starts: Array, lengths: Array, offsets: Array) -> Arr
     return content
 
 
-def _kept(values: Array, live: Live) -> Array:
-    return values if live is None else values[live]
-
-
-def _kept_mask(valid: Mask | None, live: Live) -> Mask | None:
-    return valid if valid is None or live is None else valid[live]
-
-
-def _live_spans(spans: Spans, live: Live) -> Spans:
-    return Spans(_kept(spans.starts, live), _kept(spans.lengths, live), _kept_mask(spans.valid, live))
-
-
 def _lists(items: Items, kind: pa.DataType, live: Live) -> pa.Array:
     """Arrays of numbers: each element goes behind the elements of its record that came before."""
     counts = np.zeros(items.records + 1, dtype=np.int64)
@@ -191,20 +180,21 @@ def _has_any(parts: Sequence[Part], live: Live) -> bool:
     return False
 
 
-def _some(read: Numbers | Spans, chosen: Array) -> Numbers | Spans:
-    match read:
-        case Numbers(values=values, valid=valid):
-            return Numbers(values[chosen], None if valid is None else valid[chosen])
-        case Spans(starts=starts, lengths=lengths, valid=valid):
-            return Spans(starts[chosen], lengths[chosen], None if valid is None else valid[chosen])
+def _kept(read: Numbers | Spans, chosen: Array | None) -> Numbers | Spans:
+    """The values at some places, or where a mask is true. None keeps all of them."""
+    if chosen is None:
+        return read
+    valid = None if read.valid is None else read.valid[chosen]
+    if isinstance(read, Numbers):
+        return Numbers(read.values[chosen], valid)
+    return Spans(read.starts[chosen], read.lengths[chosen], valid)
 
 
 def _map_column(buffer: Array, parts: Sequence[Part], records: int, live: Live) -> pa.Array:
     """One key's values, from parts that hold different records. A later part wins."""
     read = parts[0][1] if len(parts[0][0]) == records and len(parts) == 1 else _combined(parts, records)
-    if isinstance(read, Numbers):
-        return _small_numbers(_kept(read.values, live), _kept_mask(read.valid, live))
-    return _small_texts(buffer, _live_spans(read, live))
+    kept = _kept(read, live)
+    return _small_numbers(kept) if isinstance(kept, Numbers) else _small_texts(buffer, kept)
 
 
 def _combined(parts: Sequence[Part], records: int) -> Numbers | Spans:

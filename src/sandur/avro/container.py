@@ -163,14 +163,6 @@ def decompress(codec: str, data: bytes, bytes_max: int) -> bytes:
     return found
 
 
-def _deflate(data: bytes, bytes_max: int) -> bytes:
-    return zlib.decompressobj(_RAW_DEFLATE).decompress(data, bytes_max)
-
-
-def _zstandard(data: bytes, bytes_max: int) -> bytes:
-    return zstd.ZstdDecompressor().decompress(data, bytes_max)
-
-
 def _snappy(data: bytes, bytes_max: int) -> bytes:
     """Avro appends a checksum to the compressed bytes."""
     raw = data[:-_SNAPPY_CHECKSUM_BYTES]
@@ -182,9 +174,9 @@ def _snappy(data: bytes, bytes_max: int) -> bytes:
 # The codecs that Iceberg's writers use.
 _CODECS: Final[Mapping[str, Callable[[bytes, int], bytes]]] = {
     "null": lambda data, _: data,
-    "deflate": _deflate,
+    "deflate": lambda data, bytes_max: zlib.decompressobj(_RAW_DEFLATE).decompress(data, bytes_max),
     "snappy": _snappy,
-    "zstandard": _zstandard,
+    "zstandard": lambda data, bytes_max: zstd.ZstdDecompressor().decompress(data, bytes_max),
 }
 
 # With a logical type, fastavro would return dates and decimals. With the others it would trust unparsed names.

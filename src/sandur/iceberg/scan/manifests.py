@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 from fastavro.schema import SchemaParseException
 
-from sandur.avro.batch_decoder import Layout
-from sandur.avro.columns import read_columns
+from sandur.avro.columns import Layout, read_columns
 from sandur.avro.container import Container, open_container, read_records
 from sandur.errors import Invalid
 from sandur.iceberg.expressions.binding import result_type
@@ -275,11 +274,12 @@ def header_of(container: Container) -> dict[str, str]:
 def partition_fields(schema: Mapping[str, Any]) -> list[PartitionColumn]:
     """The partition fields of a manifest, from its Avro schema."""
     file = _field(schema, "data_file")["type"]
-    partition = _without_null(_field(file, "partition")["type"])
-    return [
-        PartitionColumn(field.get("field-id", _FIELD_ID_START + place), field["name"], _column_type(field["type"]))
-        for place, field in enumerate(partition["fields"])
-    ]
+    found: list[PartitionColumn] = []
+    for place, field in enumerate(_without_null(_field(file, "partition")["type"])["fields"]):
+        kind = _without_null(field["type"])
+        column_type = _PARTITION_TYPES[kind["type"] if isinstance(kind, dict) else kind]
+        found.append(PartitionColumn(field.get("field-id", _FIELD_ID_START + place), field["name"], column_type))
+    return found
 
 
 def _field(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -291,11 +291,6 @@ def _field(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _without_null(kind: Any) -> Any:  # noqa: ANN401 - a schema is any JSON
     return next((one for one in kind if one != "null"), "null") if isinstance(kind, list) else kind
-
-
-def _column_type(kind: Any) -> pa.DataType:  # noqa: ANN401 - a schema is any JSON
-    plain = _without_null(kind)
-    return _PARTITION_TYPES[plain["type"] if isinstance(plain, dict) else plain]
 
 
 def _checked(found: ManifestColumns) -> ManifestColumns:

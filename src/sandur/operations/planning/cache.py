@@ -2,18 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sandur.errors import Busy
 from sandur.iceberg.scan.columns import ManifestColumns
-from sandur.iceberg.scan.manifests import ManifestFile
 from sandur.iceberg.scan.selection import Selected
 from sandur.operations.lake import BytesLruCache, Lake, LruCache
 
 if TYPE_CHECKING:  # The module of scans imports this one.
     from sandur.operations.planning.scan import ScanRunner
-
-T = TypeVar("T")
 
 DECODED_AT_ONCE: Final = 2
 SELECTED_BYTES_MAX: Final = 32 << 20
@@ -32,7 +29,7 @@ class PlanningCache:
         # The files that a plan selected, by plan id and manifest.
         self.selected: BytesLruCache[tuple[str, str], Selected] = BytesLruCache(min(bytes_max, SELECTED_BYTES_MAX))
         self.scans: LruCache[str, ScanRunner] = LruCache(SCANS_MAX)
-        self.plans: RunningPlans[PlanResult] = RunningPlans(lambda result: result.size_bytes)
+        self.plans = RunningPlans()
         lake.on_close(self.plans.close)
 
 
@@ -46,23 +43,9 @@ class ManifestCache(BytesLruCache[tuple[str, str], Any]):
         self.is_warm = False
         self._reads: dict[str, asyncio.Task[ManifestColumns]] = {}
 
-    def manifest_list(self, location: str) -> tuple[ManifestFile, ...] | None:
-        found: tuple[ManifestFile, ...] | None = self.get(("list", location))
-        return found
-
-    def put_manifest_list(self, location: str, found: tuple[ManifestFile, ...], size_bytes: int) -> None:
-        self.put(("list", location), found, size_bytes)
-
-    def manifest(self, location: str) -> ManifestColumns | None:
-        found: ManifestColumns | None = self.get(("entries", location))
-        return found
-
-    def put_manifest(self, location: str, found: ManifestColumns) -> None:
-        self.put(("entries", location), found, found.size_bytes)
-
     def is_known(self, location: str) -> bool:
         """Whether a manifest is cached or being read."""
-        return ("entries", location) in self or location in self._reads
+        return ("manifest", location) in self or location in self._reads
 
     @property
     def reads_in_progress(self) -> int:
@@ -95,18 +78,19 @@ class PlanResult(NamedTuple):
         return len(self.fields) + sum(map(len, self.plan_tasks)) + 500
 
 
-class RunningPlans(Generic[T]):
+class RunningPlans:
     """Plans that this process works on, by work id.
 
     Concurrent callers share the work. It continues when no caller waits, and its result is kept for the next call.
     """
 
-    def __init__(self, size_of: Callable[[T], int]) -> None:
-        self._tasks: dict[str, asyncio.Task[T]] = {}
-        self._results: BytesLruCache[str, T] = BytesLruCache(RESULT_BYTES_MAX)
-        self._size_of = size_of
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[PlanResult]] = {}
+        self._results: BytesLruCache[str, PlanResult] = BytesLruCache(RESULT_BYTES_MAX)
 
-    async def run(self, work_id: str, work: Callable[[], Coroutine[Any, Any, T]], *, wait_seconds: float) -> T | None:
+    async def run(
+        self, work_id: str, work: Callable[[], Coroutine[Any, Any, PlanResult]], *, wait_seconds: float
+    ) -> PlanResult | None:
         """The result of the work; None if it takes longer than the wait and continues, or if it is cancelled.
 
         Raises what the work raises. Raises Busy if too many plans are running.
@@ -123,10 +107,10 @@ class RunningPlans(Generic[T]):
         done, _ = await asyncio.wait([task], timeout=wait_seconds)
         return task.result() if done and not task.cancelled() else None
 
-    def _ended(self, work_id: str, ended: "asyncio.Task[T]") -> None:
+    def _ended(self, work_id: str, ended: "asyncio.Task[PlanResult]") -> None:
         self._tasks.pop(work_id, None)
         if not ended.cancelled() and ended.exception() is None:
-            self._results.put(work_id, ended.result(), self._size_of(ended.result()))
+            self._results.put(work_id, ended.result(), ended.result().size_bytes)
 
     def cancel(self, work_id: str) -> None:
         """Stop the work if it runs here, and drop its result."""

@@ -47,13 +47,13 @@ class Manifests:
         location = snapshot.manifest_list
         # Checked before the cache is used: another catalog may have filled it.
         checked_location(location, self._roots)
-        cached = self.cache.manifests.manifest_list(location)
+        cached: tuple[ManifestFile, ...] | None = self.cache.manifests.get(("list", location))
         if cached is not None:
             return cached
         data = await self._read(location)
         is_long = len(data) > _SMALL_LIST_BYTES or declared_records(data) > _SMALL_LIST_RECORDS
         found = await run_aside(partial(decode_manifest_list, data, location=location), is_long=is_long)
-        self.cache.manifests.put_manifest_list(location, found, len(found) * _LIST_ENTRY_BYTES)
+        self.cache.manifests.put(("list", location), found, len(found) * _LIST_ENTRY_BYTES)
         return found
 
     async def _describe(self, location: str) -> ManifestFile:
@@ -67,7 +67,7 @@ class Manifests:
     async def columns(self, location: str) -> ManifestColumns:
         """The live entries of a manifest; NotFound if the file does not exist, Invalid if it is not a manifest."""
         checked_location(location, self._roots)
-        found = self.cache.manifests.manifest(location)
+        found: ManifestColumns | None = self.cache.manifests.get(("manifest", location))
         if found is not None:
             return found
         return await asyncio.shield(self.cache.manifests.read(location, lambda: self._columns(location)))
@@ -93,7 +93,7 @@ class Manifests:
                 cache.is_warm = True
             is_long = len(data) > _SMALL_MANIFEST_BYTES or declared_records(data) > _SMALL_MANIFEST_RECORDS
             columns = await run_aside(partial(decode_manifest, data, location=location), is_long=is_long)
-        cache.put_manifest(location, columns)
+        cache.put(("manifest", location), columns, columns.size_bytes)
         return columns
 
     async def _read(self, location: str) -> bytes:
@@ -115,9 +115,12 @@ class Manifests:
         entries = 0
         try:
             for manifest in manifests:
-                while following and (not ahead or _has_room(len(ahead), entries, following[0])):
+                while following and len(ahead) < READS_AT_ONCE:
+                    size = following[0].live_files or 0
+                    if ahead and entries + size > ENTRIES_AHEAD_MAX:
+                        break
                     one = following.popleft()
-                    entries += one.live_files or 0
+                    entries += size
                     ahead.append(asyncio.ensure_future(self.columns(one.manifest_path)))
                 found = await ahead.popleft()
                 entries -= manifest.live_files or 0
@@ -137,7 +140,3 @@ def _stop_waiting(task: "asyncio.Task[ManifestColumns]") -> None:
         task.exception()  # Retrieved, so that asyncio does not report it.
     else:
         task.cancel()
-
-
-def _has_room(ahead: int, entries: int, manifest: ManifestFile) -> bool:
-    return ahead < READS_AT_ONCE and entries + (manifest.live_files or 0) <= ENTRIES_AHEAD_MAX

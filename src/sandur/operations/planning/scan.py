@@ -6,7 +6,7 @@ A small result is complete in the answer. A large one is a list of plan tasks, w
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -23,7 +23,6 @@ from sandur.iceberg.scan.manifests import DATA, DELETES, ManifestFile, manifests
 from sandur.iceberg.scan.requests import Scan
 from sandur.iceberg.scan.selection import Selected, TaskContent
 from sandur.iceberg.scan.task_json import Tasks
-from sandur.iceberg.schema import Schema
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.types import Primitive
 from sandur.operations.planning.cache import PlanResult
@@ -150,12 +149,9 @@ class ScanRunner:
         spec_id = manifest.partition_spec_id
         spec = self._specs.get(spec_id, PartitionSpec(fields=(), spec_id=spec_id))
         if spec_id not in self._types:
-            self._types[spec_id] = partition_types(spec, self._schemas)
+            schemas = [self.scan.schema, *reversed(self._metadata.schemas)]
+            self._types[spec_id] = partition_types(spec, schemas)
         return Entries(manifest, columns, spec, self._types[spec_id])
-
-    @cached_property
-    def _schemas(self) -> list[Schema]:
-        return [self.scan.schema, *reversed(self._metadata.schemas)]
 
     def _projection(self, entries: Entries) -> Filter:
         return self._projections.get(entries.spec.spec_id or 0, True)
