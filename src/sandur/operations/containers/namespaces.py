@@ -25,7 +25,7 @@ from sandur.operations.containers.records import (
 )
 from sandur.operations.idempotency import claim_for, hold_claim, run_exactly_once
 from sandur.operations.index import update as indexing
-from sandur.operations.index.lists import Listing, PageRequest, require_namespace
+from sandur.operations.index.lists import list_entries, require_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import confirm_parent, is_namespace_visible, namespace_not_found, resolve_namespace
 from sandur.storage.cell import Attempts, Versioned, gather_all
@@ -81,11 +81,13 @@ async def list_namespaces(
     page_size: int | None,
 ) -> Page[Namespace]:
     """List the children of a parent, or the first level of the catalog; NotFound if the parent does not exist."""
-    listing = Listing(lake, namespaces_scope(catalog, parent), "namespace", PageRequest(page_token, page_size))
-    exists = require_namespace(lake, parent) if parent else load_catalog(lake, catalog)
-    page = await listing.read(beside=exists)
-    levels = parent.levels if parent else ()
-    return Page([Namespace(catalog, (*levels, entry.name)) for entry in page.entries], listing.next_token(page))
+
+    async def check_parent() -> None:
+        await (require_namespace(lake, parent) if parent else load_catalog(lake, catalog))
+
+    scope = namespaces_scope(catalog, parent)
+    page = await list_entries(lake, scope, "namespace", page_token, page_size, check_parent)
+    return Page([Namespace(catalog, (*scope.levels, entry.name)) for entry in page.entries], page.next_token)
 
 
 async def update_namespace_properties(

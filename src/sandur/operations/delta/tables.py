@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.locations import checked_location, normalize_location
-from sandur.catalog.records import BoundRecord, Claim, DeltaStage, DeltaTable, NameRecord, Request, Uniform
+from sandur.catalog.records import BoundRecord, Claim, DeltaStage, DeltaTable, Request, Uniform
 from sandur.delta.protocol import check_table_id
 from sandur.errors import BadRequest, Busy, Forbidden, Invalid, NotFound, SandurError, WrongFormat
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import with_creation
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import DeltaReceipts, first_delta_commit
-from sandur.operations.tables.creation import Creation, NewRecord, name_taken
+from sandur.operations.tables.creation import Creation, Draft, NewRecord, name_taken
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.names import (
     EVERY_FORMAT,
@@ -133,7 +133,7 @@ async def create_external(
         if MANAGED_FOLDER in location.split("/"):
             raise Invalid(f"Invalid location {wanted.location}: {MANAGED_FOLDER} is reserved for managed tables")
         checked_location(location, (*await allowed_roots(lake, wanted.identifier.catalog), *external_roots))
-    draft = _Draft(lake, replace(wanted, location=location), request, uuid=None)
+    draft = _Draft(lake, replace(wanted, location=location), request)
     return await Creation(lake, wanted.identifier, draft, request, CREATE).run()
 
 
@@ -148,7 +148,7 @@ async def create_from_staging(lake: Lake, wanted: NewTable, *, request: Request)
     stage = await load_stage_at(lake, wanted.location)
     check_owner(stage, request.source.principal)
     check_table_id(wanted.properties, stage.uuid)
-    draft = _Draft(lake, replace(wanted, location=stage.location), request, uuid=stage.uuid)
+    draft = _Draft(lake, replace(wanted, location=stage.location), request, stage.uuid, is_named_by_uuid=True)
     return await Creation(lake, wanted.identifier, draft, request, CREATE).run()
 
 
@@ -221,22 +221,19 @@ def table_not_found(identifier: Identifier) -> NotFound:
 
 
 @dataclass(frozen=True)
-class _Draft:
-    """A new table for the creation engine: it writes no files, only the record."""
+class _Draft(Draft[DeltaTable]):
+    """A new table for the creation engine: the client writes the files."""
 
     lake: Lake
     wanted: NewTable
     request: Request
-    uuid: str | None
+    uuid: str | None = None
+    is_named_by_uuid: bool = False
     format: Format = "delta"
 
     @property
     def kind(self) -> Kind:
         return "view" if self.wanted.table_type in _VIEWS else "table"
-
-    @property
-    def is_named_by_uuid(self) -> bool:
-        return self.uuid is not None
 
     def made(self, uuid: str) -> NewRecord[DeltaTable]:
         content = msgspec.structs.asdict(self.wanted)
@@ -245,9 +242,6 @@ class _Draft:
         table = DeltaTable(uuid=uuid, table_uuid=uuid, state="unbound", kind=self.kind, etag=etag, **content)
         table = with_creation(self.lake, table, self.request)
         return NewRecord(table, table)
-
-    async def write(self, made: NewRecord[DeltaTable]) -> None:
-        """Nothing: the client writes the files."""
 
     async def found(self, pointer: Versioned[BoundRecord]) -> DeltaTable | None:
         return pointer.value if isinstance(pointer.value, DeltaTable) else None
@@ -258,9 +252,6 @@ class _Draft:
     async def finish(self, pointer: BoundRecord) -> None:
         if isinstance(pointer, DeltaTable) and pointer.table_type == "MANAGED":
             await self.lake.feature(DeltaReceipts).ensure(pointer, first_delta_commit(pointer))
-
-    def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
-        return name_taken(identifier, by, self.kind)
 
     def spent(self, pointer: BoundRecord) -> SandurError | None:
         """A stage becomes at most one table."""

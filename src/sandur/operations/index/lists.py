@@ -243,25 +243,15 @@ async def _read_records(lake: Lake, scope: Scope, last: str | None, selection: _
     return _page(entries, selection, None if done == len(names) else names[done - 1])._replace(is_fallback=True)
 
 
-class PageRequest(NamedTuple):
-    """The part of a list that a client requests. No token: everything. An empty token: the first page."""
-
-    token: str | None
-    size: int | None
-
-
 async def list_names(
     lake: Lake, namespace: Namespace, *, kind: Kind, page_token: str | None, page_size: int | None
 ) -> Page[Entry]:
     """List the names of one kind in a namespace; NotFound if the namespace does not exist."""
-    listing = Listing(lake, names_scope(namespace), kind, PageRequest(page_token, page_size))
-    page = await listing.read(beside=require_namespace(lake, namespace))
-    return Page(page.entries, listing.next_token(page))
 
+    async def check_parent() -> None:
+        await require_namespace(lake, namespace)
 
-def _is_for_iceberg(entry: Entry) -> bool:
-    """Whether an Iceberg client can load the entry: not a table or view of another format."""
-    return entry.kind not in {"table", "view"} or entry.format == "iceberg"
+    return await list_entries(lake, names_scope(namespace), kind, page_token, page_size, check_parent)
 
 
 async def require_namespace(lake: Lake, namespace: Namespace) -> None:
@@ -270,31 +260,26 @@ async def require_namespace(lake: Lake, namespace: Namespace) -> None:
         raise namespace_not_found(namespace)
 
 
-class Listing:
-    """One request for a list; its page size and token are checked before anything is read."""
+async def list_entries(
+    lake: Lake,
+    scope: Scope,
+    kind: str,
+    page_token: str | None,
+    page_size: int | None,
+    check_parent: Callable[[], Awaitable[object]],
+) -> Page[Entry]:
+    """One page of what an Iceberg client lists. Without a token: everything; with an empty token: the first page.
 
-    def __init__(self, lake: Lake, scope: Scope, kind: str, request: PageRequest) -> None:
-        self._lake = lake
-        self._scope = scope
-        self._kind = kind
-        self._token_subject = (lake.layout.root, kind, scope.text)
-        size = checked_page_size(request.size)
-        self._wanted = None if request.token is None else size
-        self._last = decode_page_token(request.token, self._token_subject) if request.token else None
+    Page size and token are checked before anything is read. `check_parent` runs in the same round as the first reads.
+    """
+    subject, size = (lake.layout.root, kind, scope.text), checked_page_size(page_size)
+    wanted = None if page_token is None else size
+    last = decode_page_token(page_token, subject) if page_token else None
 
-    async def read(self, *, beside: Awaitable[object]) -> EntriesPage:
-        """Read the page; `beside` runs in the same round, and its error is raised."""
-        prefetching = prefetch(self._lake, self._scope, last=self._last, wanted=self._wanted)
-        _, seen = await asyncio.gather(beside, prefetching)
-        return await read_page(
-            self._lake,
-            self._scope,
-            last=self._last,
-            wanted=self._wanted,
-            accepts=lambda entry: entry.kind == self._kind and _is_for_iceberg(entry),
-            seen=seen,
-            cached_as=self._kind,
-        )
+    def accepts(entry: Entry) -> bool:
+        # An Iceberg client cannot load a table or view of another format.
+        return entry.kind == kind and (entry.kind not in {"table", "view"} or entry.format == "iceberg")
 
-    def next_token(self, page: EntriesPage) -> str | None:
-        return None if page.next_last is None else encode_page_token(self._token_subject, page.next_last)
+    _, seen = await asyncio.gather(check_parent(), prefetch(lake, scope, last=last, wanted=wanted))
+    page = await read_page(lake, scope, last=last, wanted=wanted, accepts=accepts, seen=seen, cached_as=kind)
+    return Page(page.entries, None if page.next_last is None else encode_page_token(subject, page.next_last))

@@ -21,7 +21,7 @@ from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.idempotency import ClaimLost, KeyClaim, claim_for
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts, tried_of
-from sandur.operations.tables.creation import Creation, NewRecord, name_taken
+from sandur.operations.tables.creation import Creation, Draft, NewRecord, name_taken
 from sandur.operations.tables.documents import (
     TABLES,
     Document,
@@ -78,9 +78,7 @@ async def create_by_commit(
         return encode_document(lake, TABLES, metadata, version=0, request=request)
 
     # A table of its uuid under the name is this very one (C9).
-    draft = DocumentDraft(
-        lake, TABLES, request, document, metadata.table_uuid, is_named_by_uuid=True, refuse=create_refusal
-    )
+    draft = DocumentDraft(lake, TABLES, request, document, metadata.table_uuid, is_named_by_uuid=True)
     created = await Creation(lake, identifier, draft, request, CREATE_BY_COMMIT).run()
     await lake.background.run("forget stage", forget_stage(lake, identifier, metadata.table_uuid or ""))
     return loaded_table(lake, created)
@@ -133,15 +131,12 @@ def new_document_record(
     return NewRecord(pointer, document, document.location, tried_of(head))
 
 
-Refusal = Callable[[Identifier, NameRecord, Kind], SandurError]
-
-
 @dataclass(frozen=True)
-class DocumentDraft(Generic[M]):
+class DocumentDraft(Draft[Document[M]], Generic[M]):
     """A table or view to be created from its first metadata file, as the creation protocol sees it.
 
     `document` returns the file for the uuid of the table. `uuid` is set if the metadata has one already. `is_written`:
-    the file exists already, as in a registration. `refuse` returns the error if the name is taken.
+    the file exists already, as in a registration.
     """
 
     lake: Lake
@@ -151,7 +146,6 @@ class DocumentDraft(Generic[M]):
     uuid: str | None = None
     is_named_by_uuid: bool = False
     is_written: bool = False
-    refuse: Refusal = name_taken
     format: Format = "iceberg"
 
     @property
@@ -187,11 +181,8 @@ class DocumentDraft(Generic[M]):
             await self.lake.feature(Receipts).ensure(pointer.table_uuid, head)
 
     def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
-        return self.refuse(identifier, by, self.family.kind)
-
-    def spent(self, pointer: BoundRecord) -> SandurError | None:
-        del pointer  # The name may refer to another uuid than the metadata has.
-        return None
+        refuse = create_refusal if self.is_named_by_uuid else name_taken
+        return refuse(identifier, by, self.kind)
 
 
 async def _stage_table(

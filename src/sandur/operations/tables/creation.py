@@ -45,31 +45,26 @@ class NewRecord(Generic[T]):
 
 
 class Draft(Protocol[T]):
-    """What is to be created: its kind and format, its files, and the answer to the client."""
+    """What is to be created: its kind and format, its files, and the answer to the client.
+
+    `uuid` is the uuid that it must have; None if the creation chooses it. `is_named_by_uuid`: a thing of that uuid
+    under the name means that this very request was carried out before (C9).
+    """
+
+    format: Format
+    uuid: str | None = None
+    is_named_by_uuid: bool = False
 
     @property
     def kind(self) -> Kind: ...
-
-    @property
-    def format(self) -> Format: ...
-
-    @property
-    def uuid(self) -> str | None:
-        """The uuid that it must have; None if the creation chooses it."""
-        ...
-
-    @property
-    def is_named_by_uuid(self) -> bool:
-        """Whether a thing of that uuid under the name means that this very request was carried out before (C9)."""
-        ...
 
     def made(self, uuid: str) -> NewRecord[T]:
         """The record for that uuid; `Creation` adds the name, the state and the request."""
         ...
 
     async def write(self, made: NewRecord[T]) -> None:
-        """Write the files that the pointer refers to; when this returns, they exist."""
-        ...
+        """Write the files that the pointer refers to, if there are any; when this returns, they exist."""
+        del made
 
     async def found(self, pointer: Versioned[BoundRecord]) -> T | None:
         """What a pointer refers to; None if its files do not exist."""
@@ -80,16 +75,17 @@ class Draft(Protocol[T]):
         ...
 
     async def finish(self, pointer: BoundRecord) -> None:
-        """Write the receipt, after the answer."""
-        ...
+        """Write the receipt, if there is one, after the answer."""
+        del pointer
 
     def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
-        """The error if the name is taken; see `name_taken`."""
-        ...
+        """The error if the name is taken."""
+        return name_taken(identifier, by, self.kind)
 
     def spent(self, pointer: BoundRecord) -> SandurError | None:
         """The error if another request used the uuid; None if a fresh uuid will do."""
-        ...
+        del pointer
+        return None
 
 
 def sign_record(lake: Lake, record: B, identifier: Identifier, request: Request) -> B:

@@ -1,7 +1,9 @@
 """Register an existing metadata file as a table or view, or as the new head of an existing table."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -11,6 +13,7 @@ from sandur.catalog.records import AttemptedFile, Head, Request
 from sandur.errors import Busy, Invalid, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.validation import decode_foreign_table_metadata, decode_foreign_view_metadata
+from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.idempotency import FOLLOWS_MAX, ClaimLost, KeyClaim, claim_for
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
@@ -22,6 +25,7 @@ from sandur.operations.tables.documents import (
     TABLES,
     VIEWS,
     Document,
+    Family,
     LoadedTable,
     cache_document,
     is_gzip,
@@ -35,6 +39,8 @@ from sandur.operations.tables.names import ResolvedName, allowed_roots, is_alive
 from sandur.operations.tables.views import LoadedView, loaded_view
 from sandur.operations.transactions.resolution import effective_pointer, resolve_pending
 from sandur.storage.cell import Attempts, gather_all
+
+M = TypeVar("M", TableMetadata, ViewMetadata)
 
 REGISTER: Final = "register-table"
 FILE_BYTES_MAX: Final = 512 << 20
@@ -51,16 +57,14 @@ async def register_table(
 ) -> LoadedTable:
     """The table of a metadata file, which stays as it is, with its uuid."""
     identifier = checked_identifier(Identifier(*namespace, name))
-    roots = await allowed_roots(lake, namespace.catalog)
-    data = await _read_file(lake, metadata_location, roots)
-    metadata = decode_foreign_table_metadata(data, metadata_location=metadata_location)
-    checked_location(metadata.location, roots)
-    if metadata.table_uuid:
-        await check_not_purged(lake, metadata.table_uuid)
-    document = Document(metadata_location, TABLES.encode(metadata) if is_gzip(data) else data, metadata)
+    decode = partial(decode_foreign_table_metadata, metadata_location=metadata_location)
+    document = await _read_document(lake, TABLES, namespace.catalog, metadata_location, decode)
+    uuid = document.metadata.table_uuid
+    if uuid:
+        await check_not_purged(lake, uuid)
     if overwrite and (replaced := await _replace_head(lake, identifier, document, request)):
         return loaded_table(lake, replaced)
-    draft = DocumentDraft(lake, TABLES, request, lambda _: document, metadata.table_uuid, is_written=True)
+    draft = DocumentDraft(lake, TABLES, request, lambda _: document, uuid, is_written=True)
     return loaded_table(lake, await Creation(lake, identifier, draft, request, REGISTER).run())
 
 
@@ -69,23 +73,24 @@ async def register_view(
 ) -> LoadedView:
     """The view of a metadata file, which stays as it is."""
     identifier = checked_identifier(Identifier(*namespace, name))
-    roots = await allowed_roots(lake, namespace.catalog)
-    data = await _read_file(lake, metadata_location, roots)
-    metadata = decode_foreign_view_metadata(data, metadata_location=metadata_location)
-    checked_location(metadata.location, roots)
-    document = Document(metadata_location, VIEWS.encode(metadata) if is_gzip(data) else data, metadata)
-    draft = DocumentDraft(lake, VIEWS, request, lambda _: document, metadata.view_uuid, is_written=True)
+    decode = partial(decode_foreign_view_metadata, metadata_location=metadata_location)
+    document = await _read_document(lake, VIEWS, namespace.catalog, metadata_location, decode)
+    draft = DocumentDraft(lake, VIEWS, request, lambda _: document, document.metadata.view_uuid, is_written=True)
     return loaded_view(await Creation(lake, identifier, draft, request, "register-view").run())
 
 
-async def _read_file(lake: Lake, metadata_location: str, roots: tuple[str, ...]) -> bytes:
-    checked_location(metadata_location, roots)
-    data = await lake.locations.read(metadata_location)
+async def _read_document(
+    lake: Lake, family: Family[M], catalog: str, location: str, decode: Callable[[bytes], M]
+) -> Document[M]:
+    roots = await allowed_roots(lake, catalog)
+    data = await lake.locations.read(checked_location(location, roots))
     if data is None:
-        raise missing_file(metadata_location)
+        raise missing_file(location)
     if len(data) > FILE_BYTES_MAX:
-        raise Invalid(f"Invalid metadata file {metadata_location}: {len(data)} bytes, at most {FILE_BYTES_MAX}")
-    return data
+        raise Invalid(f"Invalid metadata file {location}: {len(data)} bytes, at most {FILE_BYTES_MAX}")
+    metadata = decode(data)
+    checked_location(metadata.location, roots)
+    return Document(location, family.encode(metadata) if is_gzip(data) else data, metadata)
 
 
 async def _replace_head(

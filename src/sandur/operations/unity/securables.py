@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.index import place_of
 from sandur.catalog.locations import checked_location, default_location, normalize_location
-from sandur.catalog.records import BoundRecord, Claim, FunctionDefinition, NameRecord, Request, Securable, VolumeType
-from sandur.errors import Invalid, NotFound, SandurError
+from sandur.catalog.records import BoundRecord, Claim, FunctionDefinition, Request, Securable, VolumeType
+from sandur.errors import Invalid, NotFound
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import RecordChange, with_creation
 from sandur.operations.lake import Lake
-from sandur.operations.tables.creation import Creation, NewRecord, name_taken
+from sandur.operations.tables.creation import Creation, Draft, NewRecord
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.names import allowed_roots, resolve_name
 from sandur.operations.tables.rename import rename
@@ -157,7 +157,7 @@ async def _create(lake: Lake, identifier: Identifier, new: Securable, root: str 
 
 
 @dataclass(frozen=True)
-class _Draft:
+class _Draft(Draft[Securable]):
     """A volume, function or model for the creation engine: it has no files to write.
 
     Without a location it gets one below `root`, unless that is None.
@@ -168,8 +168,6 @@ class _Draft:
     new: Securable
     root: str | None
     format: Format = "unity"
-    uuid: str | None = None
-    is_named_by_uuid: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -181,22 +179,9 @@ class _Draft:
             made = replace(made, location=default_location(self.root, self.identifier, uuid))
         return NewRecord(made, made)
 
-    async def write(self, made: NewRecord[Securable]) -> None:
-        """Nothing: the record is all there is."""
-
     async def found(self, pointer: Versioned[BoundRecord]) -> Securable | None:
         return pointer.value if isinstance(pointer.value, Securable) else None
 
     async def answered(self, claim: Claim) -> Securable:
         found = await self.lake.securable(claim.uuid).read()
         return found.value if found else self.made(claim.uuid).answer
-
-    async def finish(self, pointer: BoundRecord) -> None:
-        """There is no commit, so there is no receipt."""
-
-    def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
-        return name_taken(identifier, by, self.kind)
-
-    def spent(self, pointer: BoundRecord) -> SandurError | None:
-        del pointer  # Any uuid is fine.
-        return None
