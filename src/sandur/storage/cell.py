@@ -120,7 +120,13 @@ class Cell(Generic[T]):
             own_now, others_now = await asyncio.gather(self.read(), other.read())
             return own_now, others_now
         # Without tasks, which would cost more than these reads.
-        return self.confirmed() or await self.read(), other.confirmed() or await other.read()
+        own, others = self.last_seen, other.last_seen
+        try:
+            is_own = own is not None and self._store.version_now(self.key) == own.version
+            is_others = others is not None and self._store.version_now(other.key) == others.version
+        except Unavailable:
+            is_own = is_others = False  # The calls below retry.
+        return own if is_own else await self.read(), others if is_others else await other.read()
 
     async def read_if_changed(self, *, seen: Version) -> Versioned[T] | Unchanged | None:
         """UNCHANGED while the cell is still at `seen`; otherwise as `read`."""

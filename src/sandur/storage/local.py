@@ -176,7 +176,9 @@ class LocalStore:
                 later_ns = max(os.fstat(lock).st_mtime_ns, status.st_mtime_ns if status else 0) + 1
                 if version_ns < later_ns:  # The system's clock went back or stands still.
                     version_ns = later_ns
-                    self._set_version(written, version_ns)
+                    os.utime(written, ns=(version_ns, version_ns))
+                    if self._syncs:
+                        _sync(written)
                 self._rename(key, written, path)
         except BaseException as error:
             with contextlib.suppress(OSError):  # A later start removes a file that stays.
@@ -198,11 +200,6 @@ class LocalStore:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-    def _set_version(self, written: str, version_ns: int) -> None:
-        os.utime(written, ns=(version_ns, version_ns))
-        if self._syncs:
-            _sync(written)
 
     def _rename(self, key: str, written: str, path: str) -> None:
         # A concurrent delete may remove the empty folder between mkdir and rename.
@@ -238,19 +235,15 @@ class LocalStore:
             with self._locked(key, waits=waits) as lock:
                 status = _status(path)
                 _expect(key, status, expected)
-                if status:
-                    self._raise_floor(lock, status.st_mtime_ns)
+                if status and status.st_mtime_ns > os.fstat(lock).st_mtime_ns:  # Raise the floor.
+                    os.utime(lock, ns=(status.st_mtime_ns, status.st_mtime_ns))
+                    if self._syncs:
+                        os.fsync(lock)
                 os.unlink(path)
         except OSError as error:
             raise Unavailable(f"object {key}: cannot be deleted: {error}") from error
         self._remove_empty_folders(os.path.dirname(path))
         self._sync_folder_of(key, path)
-
-    def _raise_floor(self, lock: int, version_ns: int) -> None:
-        if version_ns > os.fstat(lock).st_mtime_ns:
-            os.utime(lock, ns=(version_ns, version_ns))
-            if self._syncs:
-                os.fsync(lock)
 
     def _remove_empty_folders(self, folder: str) -> None:
         """Remove a folder and its parents while they are empty, except those that were removed once and came back."""
