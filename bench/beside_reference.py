@@ -1,4 +1,4 @@
-"""Run a benchmark against one worker on an unsynced folder, and compare its CPU time with a reference server's."""
+"""Run a benchmark against one worker on an unsynced folder, and compare its CPU time with a reference server."""
 
 import argparse
 import asyncio
@@ -32,9 +32,9 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Reference(NamedTuple):
-    """The least and the most CPU time that the reference server needed, and how many times less is the goal.
+    """The minimum and maximum CPU time of the reference server, and the goal as a factor.
 
-    With a `size`, it holds only for that number of tables.
+    With a `size`, it applies only to that number of tables.
     """
 
     cpu_ms: float
@@ -84,8 +84,8 @@ def run(
         with sandur_on_folder(name, place, fsync="never", workers=1) as target:
             rows = asyncio.run(_measured(f"http://{target.address}", target.pids, measure, is_quick=options.quick))
     compared = [_compared(row, rows, references) for row in rows]
-    shown = [[_shown(value) for value in one.values()] for one in compared]
-    show(f"{title}: one worker on a folder, not synced", COLUMNS, shown)
+    table_rows = [[_render(value) for value in one.values()] for one in compared]
+    show(f"{title}: one worker on a folder, not synced", COLUMNS, table_rows)
     result = {
         "settings": "one worker on a folder, fsync never",
         "load_average_before": round(load_before, 2),
@@ -124,7 +124,7 @@ def _compared(row: Row, rows: Sequence[Row], references: Mapping[str, Reference]
     return {**msgspec.to_builtins(row), "growth": growth, "times_less_cpu": times, "goal": goal}
 
 
-def _shown(value: object) -> object:
+def _render(value: object) -> object:
     if isinstance(value, dict):
         return f"≥ {value['times']:g}×: {'yes' if value['is_met'] else 'no'}"
     return "" if value is None else value

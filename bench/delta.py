@@ -1,7 +1,7 @@
 """Measure Delta tables under load: creations, loads and commits over the Delta API, and their CPU time.
 
 Commits are made by one writer and by eight, on one table and on eight, and again when a table has a long history. Each
-writer does what a client does: it stages a file, commits, publishes, and reports with its next commit. The reference
+writer acts like a client: it stages a file, commits, publishes, and reports with its next commit. The reference
 server, measured once on a machine like this, needs 14–18 ms of CPU for a creation, 8–27 ms for a load, 23–40 ms for a
 commit, and 106–124 ms with 8 writers on one table.
 """
@@ -58,7 +58,7 @@ async def _commits(server: Server, tables: list["_Table"], commits: int) -> None
 
 
 class _Table:
-    """A table as a writer knows it."""
+    """The state of a table that a writer keeps."""
 
     def __init__(self, loaded: dict[str, Any], name: str) -> None:
         self.path = f"{SCHEMA}/tables/{name}"
@@ -68,13 +68,13 @@ class _Table:
         self.published = self.version
 
     def stage(self, name: str) -> None:
-        """Write what is to be committed, as clients do before they ask."""
+        """Write the file to commit, as clients do before the request."""
         folder = self.log / "_staged_commits"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name, encoding="utf-8")
 
     def accept(self, version: int, name: str) -> None:
-        """The commit happened: publish it, as clients do at once."""
+        """Publish an accepted commit, as clients do at once."""
         (self.log / f"{version:020d}.json").write_text(name, encoding="utf-8")
         self.version = max(self.version, version)
         self.published = max(self.published, version)
@@ -104,7 +104,7 @@ async def _created(client: httpx.AsyncClient, tables: list[_Table]) -> httpx.Res
 
 
 def _writing(client: httpx.AsyncClient, tables: list[_Table], writers: int) -> Callable[[int], Any]:
-    """A step that commits to one of the tables, each to its own while there are as many tables as writers."""
+    """A step that commits to one of the tables; with as many tables as writers, each writer has its own."""
     free = asyncio.Queue[_Table]()
     for number in range(writers):
         free.put_nowait(tables[number % len(tables)])
@@ -120,7 +120,7 @@ def _writing(client: httpx.AsyncClient, tables: list[_Table], writers: int) -> C
 
 
 async def _committed(client: httpx.AsyncClient, table: _Table, call: int) -> httpx.Response:
-    """One commit, however often its version is taken by another: then the table is loaded, and the next one tried."""
+    """One commit; if its version is taken, the table is loaded and the next version is tried."""
     tries = 0
     while True:
         version, tries = table.version + 1, tries + 1

@@ -1,4 +1,4 @@
-"""A catalog made up for benchmarks: as many tables and receipts as one likes, written as files straight away."""
+"""A generated catalog for benchmarks: any number of tables and receipts, written directly as files."""
 
 import hashlib
 import os
@@ -27,7 +27,7 @@ _FIELDS: Final = [
 
 
 class Made:
-    """A folder as a store, and what was put into it."""
+    """A folder as a store, and its generated content."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -89,7 +89,7 @@ class Made:
 
     def _write(self, path: str, data: bytes) -> None:
         folder = path.rpartition("/")[0]
-        if folder not in self._folders:  # Asking for each file would take as long as writing it.
+        if folder not in self._folders:  # A check of each file would take as long as writing it.
             Path(folder).mkdir(parents=True, exist_ok=True)
             self._folders.add(folder)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)

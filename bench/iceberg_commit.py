@@ -1,4 +1,4 @@
-"""What one append commit costs as a table's history grows: ours, full decoding, a bare pass over the bytes, PyIceberg.
+"""The cost of one append commit as a table's history grows: ours, full decoding, one pass over the bytes, PyIceberg.
 
 Run: python bench/iceberg_commit.py [--json FILE] [--rounds N]
 """
@@ -248,7 +248,7 @@ CONTESTANTS: dict[str, Callable[[Case], bytes]] = {
 
 
 def check_agreement(case: Case) -> None:
-    """Refuses to time engines that do not do the same work."""
+    """Check that all engines do the same work before they are timed."""
     mine, full, other = (json.loads(make(case)) for make in (ours, full_msgspec, pyiceberg))
     for name in ("snapshots", "snapshot-log", "current-snapshot-id", "last-sequence-number", "metadata-log", "refs"):
         assert mine[name] == full[name], name
@@ -268,7 +268,7 @@ def sample_seconds(contestant: Callable[[Case], bytes], case: Case, repeats: int
 
 
 def measure(cases: list[Case], *, rounds: int, progress: Progress) -> dict[int, dict[str, float]]:
-    """Median CPU microseconds by size and contestant; the contestants take turns, so that a slow moment hits all."""
+    """Median CPU microseconds by size and contestant; the contestants take turns, so that a disturbance affects all."""
     task = progress.add_task("measuring", total=len(cases) * rounds)
     results: dict[int, dict[str, float]] = {}
     for case in cases:
@@ -285,7 +285,7 @@ def measure(cases: list[Case], *, rounds: int, progress: Progress) -> dict[int, 
 
 
 def show(console: Console, cases: list[Case], results: dict[int, dict[str, float]]) -> None:
-    """Two narrow tables: what it costs, and how the contestants compare."""
+    """Print two narrow tables: the costs, and the ratios between contestants."""
     costs = Table("snapshots", "kB", *CONTESTANTS, title="One append commit: CPU microseconds, median")
     for case in cases:
         times = [f"{results[case.snapshots][name]:,.0f}" for name in CONTESTANTS]

@@ -18,7 +18,7 @@ Step = Callable[[], Awaitable[object]]
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """What one kind of call cost."""
+    """The cost of one kind of call."""
 
     median_us: float
     p99_us: float
@@ -79,7 +79,7 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -
 
 
 def save(name: str, result: Mapping[str, object], *, file: Path | None = None) -> None:
-    """Write a result, with where it comes from, to bench/results/NAME.json or to the given file."""
+    """Write a result with its provenance to bench/results/NAME.json or to the given file."""
     RESULTS.mkdir(exist_ok=True)
     document = {**provenance(name), **result}
     text = json.dumps(document, indent=2, default=msgspec.to_builtins, ensure_ascii=False)

@@ -61,7 +61,7 @@ def _cpu_seconds(pids: Sequence[int]) -> float:
     """The CPU time of the processes and their descendants so far."""
     parents = _parents()
     family = set(pids)
-    for _ in range(3):  # A server, its workers, and what those start.
+    for _ in range(3):  # A server, its workers, and their children.
         family |= {pid for pid, parent in parents.items() if parent in family}
     return sum(_nanoseconds(pid) for pid in family) / _NANOSECONDS
 
@@ -70,7 +70,9 @@ def _parents() -> Mapping[int, int]:
     found: dict[int, int] = {}
     for entry in _PROCESSES.iterdir():
         if entry.name.isdigit() and (text := _read(entry / "stat")):
-            found[int(entry.name)] = int(text.rpartition(")")[2].split()[1])  # Behind the name of the program.
+            found[int(entry.name)] = int(
+                text.rpartition(")")[2].split()[1]
+            )  # The fields after the name of the program.
     return found
 
 

@@ -1,4 +1,4 @@
-"""What the pipeline gets through: receipts in compact and tables in project, beside a plain loop, as both grow."""
+"""The throughput of the pipeline: receipts in compact and tables in project, compared with a plain loop, by size."""
 
 import argparse
 import asyncio
@@ -49,16 +49,16 @@ OPTIONS: Final = {
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """What a run took: time by the clock, and time of the processors over all its processes."""
+    """The cost of a run: wall-clock time, and CPU time of all its processes."""
 
     seconds: float
     cpu_seconds: float
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """One size: what Spark took and what the loop took, and how large the driver's processes grew, and the loop's.
+    """One size: the cost of Spark and of the loop, and the peak memory of the driver and of the loop.
 
-    `load` is how many processes wanted to run on the machine meanwhile: beyond its cores, clocks say little.
+    `load` is the load average meanwhile; above the number of cores, wall-clock times mean little.
     """
 
     things: int
@@ -111,7 +111,7 @@ def main() -> None:
         for count in sizes:
             measured.append(_measured(spark, job, count, make, loop))
             result[job.name] = [one.with_rates() for one in measured]
-            save("pipeline", result, file=options.out)  # After each size: the largest ones take long.
+            save("pipeline", result, file=options.out)  # Saved after each size, because the largest ones take long.
         _show(f"{'receipts' if job is COMPACT else 'tables'} through {job.name}", measured)
     spark.stop()
     print(f"start of Spark: {start_seconds:.1f} s; the first run of both jobs over one table: {first:.1f} s")
@@ -122,7 +122,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _first_run(spark: SparkSession) -> float:
-    """What the first run of each job takes over almost nothing: workers start, and queries are compiled."""
+    """The cost of the first run of each job on a tiny input: workers start, and queries are compiled."""
     with tempfile.TemporaryDirectory() as folder:
         Made(Path(folder) / "store").tables(1)
         store = Path(folder) / "store"
@@ -136,8 +136,8 @@ def _measured(
     try:
         make(Made(folder / "store"), count)
         os.sync()
-        # The loop first: what the system keeps of the files in memory then helps Spark no more than the loop. In a
-        # process of its own: it holds everything at once, and the driver's memory is to be seen.
+        # The loop runs first, so that the page cache does not favour it. It runs in its own process, because it keeps
+        # everything in memory, and the memory of the driver is measured.
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
             looped, loop_mib = processes.submit(_looped, loop, folder, count).result()
         python, jvm = _processes(spark)
@@ -162,7 +162,7 @@ def _measured(
 
 
 def _looped(loop: Callable[[Path, Path], int], folder: Path, count: int) -> tuple[Taken, int]:
-    """What the loop takes, and how large its process grows."""
+    """The cost of the loop, and the peak memory of its process."""
     taken = _taken(lambda: _checked(loop(folder / "store", folder / "out.parquet"), count))
     return taken, largest_mib(os.getpid())
 
@@ -185,7 +185,7 @@ def _run(spark: SparkSession, job: Job, root: Path) -> None:
 
 
 def compact_loop(root: Path, out: Path) -> int:
-    """What compact does, by one process: every receipt is read, understood, put in order and written."""
+    """The work of compact in one process: read, decode, sort and write every receipt."""
     with BlockingLake(Settings(store=str(root), fsync="never")) as blocking:
         rows = blocking.wait(_all_receipts(blocking.lake))
     rows.sort(key=lambda row: (row["table_uuid"], row["metadata_version"], row["commit_key"]))
@@ -213,7 +213,7 @@ async def _all_receipts(lake: Lake) -> list[dict[str, Any]]:
 
 
 def project_loop(root: Path, out: Path) -> int:
-    """What project does, by one process: every name is looked up, its metadata file opened, and all of it written."""
+    """The work of project in one process: look up every name, read its metadata file, and write the rows."""
     with BlockingLake(Settings(store=str(root), fsync="never")) as blocking:
         parts = blocking.wait(_all_tables(blocking.lake))
     for part, rows in parts.items():
@@ -251,7 +251,7 @@ def _write(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def _processes(spark: SparkSession) -> tuple[int, int]:
-    """The driver's Python and its JVM."""
+    """The Python process of the driver and its JVM."""
     jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - no other way to its id
     return os.getpid(), jvm.pid
 

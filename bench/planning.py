@@ -1,15 +1,15 @@
-"""Scan planning beside PyIceberg's planner and Iceberg Java's own, over tables of more and more files, in one run.
+"""Scan planning compared with the planners of PyIceberg and Iceberg Java, for tables of growing size, in one run.
 
-Every planner gets the same table on the same disk and has to come to all file scan tasks of a scan: PyIceberg and Java
-as their own objects, ours as the JSON that a client gets, in the answer and behind every plan task.
+Every planner gets the same table on the same disk and returns all file scan tasks of a scan: PyIceberg and Java as
+their own objects, ours as the JSON that a client gets, in the answer and in every plan task.
 
-- Cold: a process that has planned a few other tables, so that all code is loaded, but nothing of this one. Ours and
-  PyIceberg's each run in a process of their own, ours without looking for garbage among what was loaded, as our
-  servers do; Java's process goes on. Of small tables there are several, and the best of each planner counts.
+- Cold: a process that has planned a few other tables, so that all code is loaded, but has not read this one. Ours and
+  PyIceberg's each run in their own process, ours with frozen garbage collection, as in our servers; Java's process
+  continues. There are several small tables, and the best time of each planner counts.
 - Warm: the same scan again in the same process.
-- HTTP: the same scan again of a running server, every task fetched one after the other over one connection.
+- HTTP: the same scan again of a running server, with all tasks fetched in sequence over one connection.
 
-Memory is the most that a process ever held; ours is that of cold and warm together.
+Memory is the peak of a process; ours covers cold and warm together.
 
 Run: python -m bench planning [--files N …] [--manifest-files N] [--folder FOLDER] [--json FILE] [--without-java] …
 """
@@ -62,7 +62,7 @@ MARK: Final = b'"data-file"'
 
 
 class Ours:
-    """A server, as far as planning goes."""
+    """The planning part of a server."""
 
     def __init__(self, catalog: Path, folder: Path, path: str, *, cache_bytes_max: int = CACHE_BYTES) -> None:
         store, tables = LocalStore(catalog, fsync="never"), LocalStore(folder, fsync="never")
@@ -77,7 +77,7 @@ class Ours:
         self._manifests = Manifests(self.lake, [f"file://{folder}"])
 
     async def plan(self, wanted: Any, *, is_counted: bool = False) -> tuple[int, int]:  # noqa: ANN401 - any JSON
-        """How many files are planned, if they are to be counted, and how many bytes of JSON tell of them."""
+        """The number of planned files, if they are to be counted, and the bytes of JSON that list them."""
         settings = self.lake.settings
         request = decode_scan_request(msgspec.json.encode({"filter": wanted}))
         limits = Limits(settings.plan_inline_files_max, settings.plan_task_files, select_seconds_max=600)
@@ -100,7 +100,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 class Taken(NamedTuple):
-    """What some work took."""
+    """The cost of some work."""
 
     seconds: float
     cpu_seconds: float
@@ -113,19 +113,19 @@ async def taken(work: Awaitable[Any]) -> Taken:
 
 
 def peak_mb() -> int:
-    """The most memory that this process ever held. The resource module also counts what its parent held before."""
+    """The peak memory of this process. The resource module would include the memory of its parent before the fork."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) // 1024
 
 
 def settle() -> None:
-    """What is loaded by now is no garbage, as a server has it."""
+    """Freeze the loaded objects, so that the garbage collector skips them, as a server does."""
     gc.collect()
     gc.freeze()
 
 
 def other_tables(aside: Path) -> list[tuple[Path, str]]:
-    """What was planned before, each with its folder."""
+    """The tables that are planned before, each with its folder."""
     folders = [aside / str(place) for place in range(TABLES_TO_WARM_UP)]
     return [(folder, made_table(folder, FILES_TO_WARM_UP, FILES_TO_WARM_UP)) for folder in folders]
 
@@ -138,7 +138,7 @@ def measure_ours(
     rounds: int,
     cache_bytes_max: int,
 ) -> dict[str, Any]:
-    """The first plan of every table, then the last one again. Run in a process of its own."""
+    """The first plan of every table, then the last one again. Runs in its own process."""
 
     async def run() -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as aside:
@@ -171,7 +171,7 @@ def measure_ours(
 
 
 def measure_pyiceberg(paths: Sequence[str], wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
-    """The first plan of every table. Run in a process of its own."""
+    """The first plan of every table. Runs in its own process."""
     with tempfile.TemporaryDirectory() as aside:
         for _, other in other_tables(Path(aside)):
             list(StaticTable.from_metadata(other).scan().plan_files())
@@ -191,18 +191,18 @@ def measure_pyiceberg(paths: Sequence[str], wanted: Any) -> dict[str, Any]:  # n
     }
 
 
-def apart(*arguments: str) -> dict[str, Any]:
-    """What a process of its own measures."""
+def measure_in_process(*arguments: str) -> dict[str, Any]:
+    """The measurement of a separate process."""
     command = [sys.executable, "-m", "bench.planning", "--measure", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def ours_apart(paths: Sequence[str], wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
+def measure_ours_in_process(paths: Sequence[str], wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
     text = json.dumps(wanted)
     with tempfile.TemporaryDirectory() as catalog:
-        cold = apart("ours", text, catalog, str(WARM_ROUNDS), str(CACHE_BYTES), *paths)
+        cold = measure_in_process("ours", text, catalog, str(WARM_ROUNDS), str(CACHE_BYTES), *paths)
     return {
         "files": cold["files"],
         "json bytes": cold["json bytes"],
@@ -229,25 +229,25 @@ class Served:
 
     def __init__(self, server: ServerProcess, path: str) -> None:
         self._client = httpx.Client(base_url=f"{server.url}/v1", timeout=600)
-        self._ask("/namespaces", {"namespace": ["db"]})
-        self._ask("/namespaces/db/register", {"name": "t", "metadata-location": f"file://{path}"})
+        self._send("/namespaces", {"namespace": ["db"]})
+        self._send("/namespaces/db/register", {"name": "t", "metadata-location": f"file://{path}"})
 
-    def _ask(self, path: str, body: Any) -> bytes:  # noqa: ANN401 - any JSON
+    def _send(self, path: str, body: Any) -> bytes:  # noqa: ANN401 - any JSON
         answer = self._client.post(path, json=body)
         answer.raise_for_status()
         return answer.content
 
     def plan(self, wanted: Any) -> int:  # noqa: ANN401 - a filter is any JSON
-        """How many files are planned."""
-        body = self._ask("/namespaces/db/tables/t/plan", {"filter": wanted})
+        """The number of planned files."""
+        body = self._send("/namespaces/db/tables/t/plan", {"filter": wanted})
         files = body.count(MARK)
         for token in msgspec.json.decode(body)["plan-tasks"]:
-            files += self._ask("/namespaces/db/tables/t/tasks", {"plan-task": token}).count(MARK)
+            files += self._send("/namespaces/db/tables/t/tasks", {"plan-task": token}).count(MARK)
         return files
 
 
 def measure_http(served: Served, wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - a filter is any JSON
-    """The same scan again; the first one may be as cold as it likes."""
+    """The same scan again; the first one is not measured."""
     files = served.plan(wanted)
     return {"files": files, "warm s": min(timed(lambda: served.plan(wanted))[0] for _ in range(WARM_ROUNDS))}
 
@@ -264,17 +264,17 @@ def measured(
     ):
         served = Served(server, paths[0])
         for name, wanted in filters(count).items():
-            line: dict[str, Any] = {"files": count, "selectivity": name, "ours": ours_apart(paths, wanted)}
+            line: dict[str, Any] = {"files": count, "selectivity": name, "ours": measure_ours_in_process(paths, wanted)}
             line["http"] = measure_http(served, wanted)
             if with_pyiceberg:
-                line["pyiceberg"] = apart("pyiceberg", json.dumps(wanted), *paths)
+                line["pyiceberg"] = measure_in_process("pyiceberg", json.dumps(wanted), *paths)
             if java is not None:
                 line["java"] = measure_java(java, paths[0], wanted)
             yield line | compared(line)
 
 
 def compared(line: dict[str, Any]) -> dict[str, Any]:
-    """How many times as fast we are; all planners have to come to the same number of files."""
+    """The ratio of the times; all planners must return the same number of files."""
     ours, found = line["ours"], {}
     for other in ("http", "pyiceberg", "java"):
         assert line.get(other, ours)["files"] == ours["files"], line

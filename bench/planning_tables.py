@@ -1,8 +1,8 @@
-"""Tables of any number of files, described by manifests alone, for planners to be measured with.
+"""Tables of any number of files that consist of manifests only, for benchmarks of planners.
 
 Every file has its own path, size, row count, and statistics of nine columns. Sizes of columns take two to four bytes,
-in one of sixteen ways. Of each way one entry is encoded as Avro, and the others are copies of it in which what differs
-is overwritten.
+in one of sixteen layouts. One entry of each layout is encoded as Avro; the others are copies of it in which the
+different bytes are overwritten.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ Bytes = npt.NDArray[np.uint8]
 FILES_PER_MANIFEST: Final = 5_000
 METADATA: Final = "v1.metadata.json"
 ROWS_STEP: Final = 10_000
-"""So far apart are the ids of the first rows of two files; none has more rows."""
+"""The distance between the first row ids of two files; no file has more rows."""
 
 SPEC: Final = Spec(1, (("day", "identity", 1000),))
 DAYS: Final = range(1_000, 1_400)
@@ -119,7 +119,7 @@ def file_bytes_of(number: int) -> int:
 
 
 def width_of(number: int, field_id: int) -> int:
-    """How many bytes the size of a column takes; no two columns, and hardly two layouts, agree on it."""
+    """The number of bytes of the size of a column; it differs between columns, and mostly between layouts."""
     return 2 + hashlib.md5(f"{number % _LAYOUTS} {field_id}".encode(), usedforsecurity=False).digest()[0] % 3
 
 
@@ -134,7 +134,7 @@ def path_of(number: int) -> str:
 
 
 def bounds_of(number: int) -> dict[str, tuple[Any, Any]]:
-    """The least and the greatest value of every column of a file."""
+    """The minimum and maximum of every column of a file."""
     first = number * ROWS_STEP
     last = first + rows_of(number) - 1
     return {
@@ -195,7 +195,7 @@ def _schema() -> dict[str, Any]:
 
 
 def different_parts(numbers: range) -> list[Bytes]:
-    """What differs between entries, in the order in which it stands there: for each a row of bytes per file.
+    """The parts that differ between entries, in their order in the entry: for each part a row of bytes per file.
 
     The files have one layout.
     """

@@ -6,7 +6,7 @@ from typing import Final
 
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _PARENT: Final = 1
-_OWN: Final = slice(11, 15)  # In the program and in the system, for itself and for children that ended.
+_OWN: Final = slice(11, 15)  # User and system time, of the process and of its ended children.
 
 
 def family_cpu_seconds(pid: int) -> float:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from bench.load.figures import shown
+from bench.load.figures import render_number
 from bench.provenance import REPOSITORY, RESULTS
 
 README: Final = REPOSITORY / "README.md"
@@ -47,7 +47,7 @@ def update(page: str, table: str) -> str:
 def _cell(figure: Figure | None) -> str:
     if not figure or not figure["rate"]:
         return "–"
-    return ", ".join([f"{shown(figure['rate'])}/s", *_faults(figure)])
+    return ", ".join([f"{render_number(figure['rate'])}/s", *_faults(figure)])
 
 
 def _faults(figure: Figure) -> Iterator[str]:

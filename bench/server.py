@@ -1,6 +1,6 @@
 """Measure the server under load: default (folder with fsync), S3 and unsynced folder, beside SeaweedFS's own server.
 
-All servers run at the same time on this machine and take turns, so that what disturbs the machine disturbs all alike.
+All servers run at the same time on this machine and take turns, so that a disturbance affects all alike.
 `--against TREE` adds the servers of another checkout to the same run and compares before with after. The result file
 holds everything; `python -m bench.report` renders README's table from it.
 """
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from rich.console import Console
 
-from bench.load.figures import Figure, Figures, cell, cpu_ratio, figures_of, findings, rate_ratio, shown
+from bench.load.figures import Figure, Figures, cell, cpu_ratio, figures_of, findings, rate_ratio, render_number
 from bench.load.goals import Goal, goals_of
 from bench.load.loader import Loader, is_go_here
 from bench.load.plan import GROUPS, Plan, planned
@@ -47,7 +47,7 @@ SLOWER_MAX: Final = 0.05
 
 
 class Comparison(NamedTuple):
-    """One workload of one server, after against before: how many times the rate, and how many times the CPU time."""
+    """One workload of one server, after compared with before: the ratios of the rate and of the CPU time."""
 
     workload: str
     server: str
@@ -153,7 +153,9 @@ def _show(
         ]
         show("After, of before", ("workload", "server", "rate", "CPU time", ""), marks)
         for name, rate, cpu in _medians(compared):
-            print(f"{name}: median of all workloads: {shown(rate)}× the rate, {shown(cpu)}× the CPU time")
+            print(
+                f"{name}: median of all workloads: {render_number(rate)}× the rate, {render_number(cpu)}× the CPU time"
+            )
     if goals:
         results = {True: "met", False: "missed", None: "not measured"}
         lines = [(goal.name, goal.server, goal.found, goal.goal, results[goal.is_met]) for goal in goals]
@@ -211,7 +213,7 @@ def _save(
 
 
 def _ratios(figures: Figures) -> dict[str, dict[str, dict[str, float]]]:
-    """By workload and server: how many times the peer's rate, and how many times less CPU time."""
+    """By workload and server: the ratio to the peer's rate, and the factor of saved CPU time."""
     ratios: dict[str, dict[str, dict[str, float]]] = {}
     for row, by_server in figures.items():
         for name in SANDUR:

@@ -1,4 +1,4 @@
-"""Measure the storage layer beside the raw calls it makes: a folder with fsync, and S3 through the same client."""
+"""Compare the storage layer with its raw calls: a folder with fsync, and S3 through the same client."""
 
 import asyncio
 import os

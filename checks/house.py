@@ -21,7 +21,7 @@ REPOSITORY: Final = Path(__file__).parent.parent
 DUPLICATE_LINES_MIN: Final = 6
 COMPLEXITY_MAX: Final = 15
 _STARTED_FROM_OUTSIDE: Final = frozenset({"sandur.cli.main"})
-# What one of these names is an entry point: a command, a job, or the handlers of an API.
+# A module that one of these imports is an entry point: a command, a job, or the handlers of an API.
 _TABLES_OF_ENTRY_POINTS: Final = ("sandur.cli.main", "sandur.pipeline.jobs", "sandur.server.*.routes")
 
 
@@ -125,7 +125,7 @@ def with_one_importer(modules: Sequence[Module]) -> Sequence[str]:
 
 
 def _importers(modules: Sequence[Module]) -> Mapping[str, set[str]]:
-    """The modules that import each module, wherever in the file the import stands."""
+    """The modules that import each module, anywhere in the file."""
     names = {module.name for module in modules}
     found: dict[str, set[str]] = defaultdict(set)
     for module in modules:

@@ -112,7 +112,7 @@ async def _traced(work: Awaitable[object]) -> Tracer:
 
 
 def _build() -> Callable[[Settings], tuple[Application, Any]]:
-    """The function that puts the server together, wherever in `sandur.server` it is."""
+    """The function that builds the server, in whichever module of `sandur.server` it is."""
     for path in sorted((PACKAGE / "server").glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if any(isinstance(node, ast.FunctionDef) and node.name == "build" for node in tree.body):

@@ -1,4 +1,4 @@
-"""The server of the demo, in a process of its own."""
+"""The server of the demo, in its own process."""
 
 import contextlib
 import os

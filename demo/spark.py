@@ -1,4 +1,4 @@
-"""The Spark step of the demo, in a process of its own because Spark writes to the terminal."""
+"""The Spark step of the demo, in its own process because Spark writes to the terminal."""
 
 import sys
 

@@ -66,12 +66,12 @@ def figures_of(rows: Mapping[str, Mapping[str, Sequence[Result]]]) -> Figures:
 
 
 def rate_ratio(mine: Figure | None, theirs: Figure | None) -> float | None:
-    """How many times as fast; None if one of them has no rate."""
+    """The ratio of the rates; None if one of them is missing."""
     return mine.rate / theirs.rate if mine and theirs and mine.rate and theirs.rate else None
 
 
 def cpu_ratio(mine: Figure | None, theirs: Figure | None) -> float | None:
-    """How many times as much CPU time the other needs per operation; None if that is not known."""
+    """The ratio of the other's CPU time per operation to this one's; None if unknown."""
     if not mine or not theirs or not mine.server_cpu_ms or not theirs.server_cpu_ms:
         return None
     return theirs.server_cpu_ms / mine.server_cpu_ms
@@ -84,9 +84,9 @@ def cell(figure: Figure | None, of: Figure | None = None) -> str:
     if not figure.rate:
         return "fails" if figure.errors else "only 409" if figure.status.get("409") else "–"
     faster, cheaper = rate_ratio(figure, of), cpu_ratio(figure, of)
-    lines = [f"{shown(figure.rate)}/s{_times(faster)}"]
+    lines = [f"{render_number(figure.rate)}/s{_times(faster)}"]
     if figure.server_cpu_ms:
-        lines.append(f"{shown(figure.server_cpu_ms)} ms{_times(cheaper)}")
+        lines.append(f"{render_number(figure.server_cpu_ms)} ms{_times(cheaper)}")
     failed = sum(times for code, times in figure.status.items() if int(code) >= _FAILED)
     if failed:
         lines.append(f"{failed} × 5xx")
@@ -95,7 +95,7 @@ def cell(figure: Figure | None, of: Figure | None = None) -> str:
     return "\n".join([*lines, *(["✗ broken"] if figure.broken else [])])
 
 
-def shown(number: float) -> str:
+def render_number(number: float) -> str:
     """A number with three significant digits: the figures are not more precise."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
@@ -111,7 +111,7 @@ def findings(figures: Figures) -> list[str]:
 
 
 def _times(ratio: float | None) -> str:
-    return "" if ratio is None else f" {shown(ratio)}×"
+    return "" if ratio is None else f" {render_number(ratio)}×"
 
 
 def _median(results: Sequence[Result], field: str) -> float:

@@ -1,9 +1,9 @@
-"""Goals beside the peer, and whether they were reached; for the unsynced server, as the peer does not sync either."""
+"""Goals relative to the peer, and whether they were reached; for the unsynced server, like the peer."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from bench.load.figures import Figure, Figures, rate_ratio, shown
+from bench.load.figures import Figure, Figures, rate_ratio, render_number
 from bench.load.growth import list_row
 from bench.load.plan import Plan
 
@@ -35,7 +35,7 @@ def goals_of(figures: Figures, plan: Plan, server: str, peer: str) -> list[Goal]
 def _ratio(figures: Figures, row: str, server: str, peer: str, at_least: float) -> Goal:
     by_server = figures.get(row, {})
     ratio = rate_ratio(by_server.get(server), by_server.get(peer))
-    text = "–" if ratio is None else f"{shown(ratio)}×"
+    text = "–" if ratio is None else f"{render_number(ratio)}×"
     return Goal(row, server, text, f"≥ {at_least:g}× the peer", None if ratio is None else ratio >= at_least)
 
 
@@ -47,7 +47,7 @@ def _promises(figures: Figures, server: str) -> Iterator[Goal]:
     if pairs:
         refused = sum(times for code, times in pairs.status.items() if int(code) >= 400)
         torn = (pairs.torn_looks or 0) + (pairs.torn_at_end or 0)
-        yield Goal("two-table transactions", server, f"{shown(pairs.rate)}/s", "≥ 150/s", pairs.rate >= 150)
+        yield Goal("two-table transactions", server, f"{render_number(pairs.rate)}/s", "≥ 150/s", pairs.rate >= 150)
         yield Goal("two-table transactions: refused", server, str(refused), "0", refused == 0)
         yield Goal("two-table transactions: half seen", server, f"{torn} of {pairs.looks}", "0", torn == 0)
     storm = figures.get("retry storm, every 5th answer dropped, 4 writers", {}).get(server)

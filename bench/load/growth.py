@@ -89,7 +89,7 @@ def _check_listing(run: Run, target: Target, got: Result, page: int) -> None:
 
 
 def _note_growth(run: Run, target: Target) -> None:
-    """Note how the cost of one more table grew with the size."""
+    """Record how the cost of one more table grew with the size."""
     costs = {}
     for size in run.plan.sizes:
         results = run.rows.get(create_row(size), {}).get(target.name, [])

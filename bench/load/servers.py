@@ -1,4 +1,4 @@
-"""Start the servers under test, each new, on free loopback ports and in folders of their own."""
+"""Start new servers under test, each on a free loopback port and in its own folder."""
 
 import contextlib
 import os
@@ -61,7 +61,7 @@ def peer(folder: Path) -> Iterator[Target]:
         with running(command, answers=f"{uri}/v1/config", folder=folder) as pid:
             yield Target(PEER, uri, warehouse=f"s3://{_WAREHOUSE}/", pids=[pid])
     finally:
-        for part, port in ports.items():  # No flag changes their place, and it leaves some behind.
+        for part, port in ports.items():  # Their path is fixed, and the server does not remove all of them.
             Path(f"/tmp/seaweedfs-{part}-grpc-{port + TWIN_OFFSET}.sock").unlink(missing_ok=True)  # noqa: S108 - see above
 
 

@@ -1,4 +1,4 @@
-"""A server under load: its address, its processes, and what the load created in it."""
+"""A server under load: its address, its processes, and the objects that the load created."""
 
 import http.client
 import time
@@ -26,7 +26,7 @@ class _Config(msgspec.Struct):
 
 
 class Target:
-    """One server. `uri` is what an engine is given, without the version."""
+    """One server. `uri` is the address for engines, without the version."""
 
     def __init__(self, name: str, uri: str, *, warehouse: str = "", pids: Sequence[int] = ()) -> None:
         self.name = name
@@ -35,16 +35,16 @@ class Target:
         self.root = ""
         self.namespace = ""
         self.tables = 0  # In the namespace that grows.
-        self.is_sure = True  # Whether every creation there was answered.
+        self.is_sure = True  # Whether every creation got an answer.
         self._base = f"/{base}" if base else ""
         self._warehouse = warehouse
 
     def connect(self, run: str) -> None:
-        """Learn the prefix and make a namespace of this run; waits for a server that is still getting ready."""
+        """Read the prefix and create a namespace for this run; waits for a server that is still starting."""
         query = "?" + urlencode({"warehouse": self._warehouse}) if self._warehouse else ""
         status, body = self._call("GET", f"{self._base}/v1/config{query}")
         if status != 200:
-            raise Unusable(f"{self.name}: GET /v1/config answered {status}: {_shown(body)}")
+            raise Unusable(f"{self.name}: GET /v1/config answered {status}: {_render(body)}")
         config = msgspec.json.decode(body, type=_Config)
         prefix = {**config.defaults, **config.overrides}.get("prefix", "")
         encoded = prefix if "%" in prefix else quote(prefix, safe="")
@@ -58,8 +58,8 @@ class Target:
             status, body = self._call("POST", f"{self.root}/namespaces", {"namespace": [name], "properties": {}})
             if status in {200, 409}:
                 return
-            time.sleep(_READY_WAIT_SECONDS)  # The peer answers before it has made its warehouse.
-        raise Unusable(f"{self.name}: createNamespace answered {status}: {_shown(body)}")
+            time.sleep(_READY_WAIT_SECONDS)  # The peer answers before its warehouse exists.
+        raise Unusable(f"{self.name}: createNamespace answered {status}: {_render(body)}")
 
     def _call(self, method: str, path: str, body: Json | None = None) -> tuple[int, bytes]:
         link = http.client.HTTPConnection(self.address, timeout=_ANSWER_SECONDS_MAX)
@@ -74,5 +74,5 @@ class Target:
             link.close()
 
 
-def _shown(body: bytes) -> str:
+def _render(body: bytes) -> str:
     return body[:_SHOWN_CHARS_MAX].decode(errors="replace")
