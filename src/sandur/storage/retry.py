@@ -59,35 +59,28 @@ class RetryingStore:
         return await self._read(lambda: self._inner.list(prefix, after=after, limit=limit))
 
     async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
-        was_unknown = False
+        is_in_doubt = False
         for tries in range(1, self._settings.tries_max + 1):
             try:
                 return await self._inner.put(key, data, expected=expected)
             except Unavailable:
-                if tries == self._settings.tries_max:
-                    raise _still_unknown(key) if was_unknown else _gave_up(key, tries) from None
+                self._check_tries(key, tries, is_in_doubt=is_in_doubt)
             except (OutcomeUnknown, SwapLost) as error:
-                # After a lost answer, an earlier try may have changed the object.
-                was_unknown = was_unknown or isinstance(error, OutcomeUnknown)
-                if not was_unknown:
-                    raise
+                is_in_doubt = _check_doubt(error, is_in_doubt=is_in_doubt)
                 if version := await self._written_version(key, data, expected):
                     return version
             await self._wait(tries)
         raise _still_unknown(key)
 
     async def delete(self, key: str, *, expected: Version) -> None:
-        was_unknown = False
+        is_in_doubt = False
         for tries in range(1, self._settings.tries_max + 1):
             try:
                 return await self._inner.delete(key, expected=expected)
             except Unavailable:
-                if tries == self._settings.tries_max:
-                    raise _still_unknown(key) if was_unknown else _gave_up(key, tries) from None
+                self._check_tries(key, tries, is_in_doubt=is_in_doubt)
             except (OutcomeUnknown, SwapLost) as error:
-                was_unknown = was_unknown or isinstance(error, OutcomeUnknown)
-                if not was_unknown:
-                    raise
+                is_in_doubt = _check_doubt(error, is_in_doubt=is_in_doubt)
                 if await self._is_gone(key, expected):
                     return None
             await self._wait(tries)
@@ -128,10 +121,21 @@ class RetryingStore:
         except Unavailable as error:
             raise OutcomeUnknown(f"object {key}: no answer to the write, and none to the read after it") from error
 
+    def _check_tries(self, key: str, tries: int, *, is_in_doubt: bool) -> None:
+        if tries == self._settings.tries_max:
+            raise _still_unknown(key) if is_in_doubt else _gave_up(key, tries) from None
+
     async def _wait(self, tries: int) -> None:
         settings = self._settings
         longest_ms = min(settings.wait_max_ms, settings.first_wait_ms << (tries - 1))
         await self._clock.sleep(longest_ms * (0.5 + self._clock.chance() / 2) / 1_000)
+
+
+def _check_doubt(error: OutcomeUnknown | SwapLost, *, is_in_doubt: bool) -> bool:
+    """True after a lost answer: an earlier try may have changed the object. A lost swap without one is raised."""
+    if not is_in_doubt and isinstance(error, SwapLost):
+        raise error
+    return True
 
 
 def _gave_up(key: str, tries: int) -> Unavailable:
