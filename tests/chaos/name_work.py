@@ -46,7 +46,7 @@ async def table_lifecycle(client: Client) -> None:
     _expect(client, f"{there}: drop", await _drop(client, there), 204)
     _expect(client, f"{there}: what it is after the drop", await _uuid(client, there), None)
     _expect(client, f"{there}: drop again", await _drop(client, there), 404)
-    _expect(client, f"{here}: create anew", await _create(client, here), 200)
+    _expect(client, f"{here}: create again", await _create(client, here), 200)
     _expect(client, f"{here}: whether it is the first one", await _uuid(client, here) == uuid, wanted=False)
 
 

@@ -19,7 +19,7 @@ def insert_once(opened: duckdb.DuckDBPyConnection, table: str, number: int) -> N
                 raise
         else:
             return
-    raise RuntimeError(f"row {number}: {TRIES_MAX} times somebody was faster")
+    raise RuntimeError(f"row {number}: no success after {TRIES_MAX} conflicts")
 
 
 def main() -> None:

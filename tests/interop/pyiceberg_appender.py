@@ -21,7 +21,7 @@ def append_once(table: Table, number: int) -> None:
             table.refresh()
         else:
             return
-    raise RuntimeError(f"row {number}: {TRIES_MAX} times somebody was faster")
+    raise RuntimeError(f"row {number}: no success after {TRIES_MAX} conflicts")
 
 
 def main() -> None:

@@ -71,8 +71,8 @@ class World:
         self.wait(self.lake.background.drain())
 
     def request(self, source: Source | None = None) -> Request:
-        told = source or Source(kind="rest", client="tests", principal="ada")
-        return request(f"request {next(self._labels)}")._replace(source=told)
+        origin = source or Source(kind="rest", client="tests", principal="ada")
+        return request(f"request {next(self._labels)}")._replace(source=origin)
 
     def make(self, name: str, **fields: object) -> LoadedTable:
         made = self.wait(create_table(self.lake, NAMESPACE, table(name, **fields), self.request()))
@@ -117,14 +117,14 @@ class World:
         self.wait(self.store.put(key, b"rubbish", expected=listed.version))
 
     @contextmanager
-    def context(self, spark: SparkSession, **told: Any) -> Iterator[JobContext]:
-        lake = {name: told.pop(name) for name in ("clock", "store") if name in told}
+    def context(self, spark: SparkSession, **options: Any) -> Iterator[JobContext]:
+        lake = {name: options.pop(name) for name in ("clock", "store") if name in options}
         blocking = BlockingLake(self.settings, **lake)
-        with JobContext(spark=spark, blocking=blocking, run_id=f"run-{next(_runs)}", **told) as context:
+        with JobContext(spark=spark, blocking=blocking, run_id=f"run-{next(_runs)}", **options) as context:
             yield context
 
-    def run(self, spark: SparkSession, job: Job, **told: Any) -> JobReport:
-        with self.context(spark, **told) as context:
+    def run(self, spark: SparkSession, job: Job, **options: Any) -> JobReport:
+        with self.context(spark, **options) as context:
             return job.run(context)
 
     def dataset(self, spark: SparkSession, name: str) -> list[dict[str, Any]]:

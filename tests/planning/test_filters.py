@@ -133,7 +133,7 @@ def test_a_transform_of_a_column_can_be_compared(term: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("term", "given", "spelled"),
+    ("term", "given", "parsed"),
     [
         ("d", "2024-02-29", "2024-02-29"),
         ("d", 19_782, "2024-02-29"),
@@ -154,8 +154,8 @@ def test_a_transform_of_a_column_can_be_compared(term: Any) -> None:
         ("b", True, True),
     ],
 )
-def test_literals_are_parsed_as_the_type_of_their_column(term: str, given: Any, spelled: Any) -> None:
-    assert bound(of("eq", term, given)) == of("eq", term, spelled)
+def test_literals_are_parsed_as_the_type_of_their_column(term: str, given: Any, parsed: Any) -> None:
+    assert bound(of("eq", term, given)) == of("eq", term, parsed)
 
 
 @pytest.mark.parametrize(

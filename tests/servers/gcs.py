@@ -22,7 +22,7 @@ from sandur.settings import GcsSettings, Settings
 from tests.servers.processes import LOOPBACK
 
 BUCKET: Final = "sandur"
-TOKEN: Final = "a-token-of-the-double"  # noqa: S105 - known to nobody but the double
+TOKEN: Final = "a-token-of-the-double"  # noqa: S105 - known only to the double
 
 _PAGE_MAX: Final = 1_000
 
