@@ -114,19 +114,28 @@ class Cell(Generic[T]):
             return before if found is UNCHANGED else found
         return self._found(await self._store.get(self.key))
 
-    async def read_with(self, other: "Cell[U]") -> tuple[Versioned[T] | None, Versioned[U] | None]:
-        """Read two cells of one store in one round."""
+    async def read_with(self, related: "Callable[[T], Cell[U]]") -> tuple[Versioned[T] | None, Versioned[U] | None]:
+        """Read this cell and the one that its last value leads to, in one round.
+
+        The second is None if it is empty, or if this cell has changed: it may have been read too early.
+        """
+        own = self.last_seen
+        if own is None:
+            return await self.read(), None
+        other = related(own.value)
         if not self._store.has_instant_reads:
             own_now, others_now = await asyncio.gather(self.read(), other.read())
-            return own_now, others_now
+            return own_now, others_now if own_now is not None and own_now.version == own.version else None
         # Without tasks, which would cost more than these reads.
-        own, others = self.last_seen, other.last_seen
+        others = other.last_seen
         try:
-            is_own = own is not None and self._store.version_now(self.key) == own.version
-            is_others = others is not None and self._store.version_now(other.key) == others.version
+            is_own = self._store.version_now(self.key) == own.version
+            is_others = is_own and others is not None and self._store.version_now(other.key) == others.version
         except Unavailable:
-            is_own = is_others = False  # The calls below retry.
-        return own if is_own else await self.read(), others if is_others else await other.read()
+            is_own = is_others = False  # The read below retries.
+        if not is_own:
+            return await self.read(), None
+        return own, others if is_others else await other.read()
 
     async def read_if_changed(self, *, seen: Version) -> Versioned[T] | Unchanged | None:
         """UNCHANGED while the cell is still at `seen`; otherwise as `read`."""

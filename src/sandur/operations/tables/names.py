@@ -140,7 +140,7 @@ async def resolve_name(lake: Lake, identifier: Identifier, *, prefetch: Prefetch
     """
     cell = lake.name(identifier)
     for _ in range(TRIES_MAX):
-        name, pointer = await _read(lake, cell)
+        name, pointer = await cell.read_with(functools.partial(pointer_cell, lake))  # C2
         if name is None:
             return None
         if name.value.state == "active" or await _is_visible(lake, identifier, name):
@@ -153,18 +153,6 @@ async def resolve_name(lake: Lake, identifier: Identifier, *, prefetch: Prefetch
         if again is None or again.version == name.version:
             return None
     raise Busy(f"{identifier}: other requests keep changing the name")
-
-
-async def _read(
-    lake: Lake, cell: Cell[NameRecord]
-) -> tuple[Versioned[NameRecord] | None, Versioned[BoundRecord] | None]:
-    """The name and, if it has not changed since its last read, its pointer, in one round (C2)."""
-    before = cell.last_seen
-    if before is None:
-        return await cell.read(), None
-    name, pointer = await cell.read_with(pointer_cell(lake, before.value))
-    # After a change, the pointer may have been read while the name was elsewhere.
-    return name, pointer if name is not None and name.version == before.version else None
 
 
 async def _is_visible(lake: Lake, identifier: Identifier, name: Versioned[NameRecord]) -> bool:
@@ -215,7 +203,7 @@ async def settle_name(lake: Lake, identifier: Identifier, *, dropping: str | Non
     """
     cell = lake.name(identifier)
     async for _ in Attempts(lake.clock):
-        name, pointer = await _read(lake, cell)
+        name, pointer = await cell.read_with(functools.partial(pointer_cell, lake))  # C2
         if name is None:
             return NameSlot(ABSENT, None)
         try:
