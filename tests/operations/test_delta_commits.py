@@ -319,3 +319,28 @@ class TestRounds:
         spy.reset()
         await load_delta_table(make_lake(spy, clock), D)
         assert spy.rounds == 2
+
+
+async def test_a_commit_with_logical_names_is_refused_on_a_table_with_column_mapping(lake: Lake) -> None:
+    """L6: readers would look for the physical names and find NULL."""
+    table = await create_managed(lake)
+    mapping = {"delta.columnMapping.physicalName": "col-1", "delta.columnMapping.id": 1}
+    fields = [{"name": "id", "type": "long", "nullable": True, "metadata": mapping}]
+    mapped = DeltaChange(
+        asserted_uuid=table.uuid,
+        set_properties={"delta.columnMapping.mode": "name"},
+        columns={"type": "struct", "fields": fields},
+    )
+    await update_table(lake, D, mapped, request("map"))
+    add_file = b'{"add":{"path":"a.parquet","partitionValues":{},"stats":"{\\"nullCount\\":{\\"%s\\":0}}"}}\n'
+    await write_staged(lake, table, "logical.json", add_file % b"id")
+    await write_staged(lake, table, "physical.json", add_file % b"col-1")
+
+    for _ in range(2):  # The second one is decided on remembered state first.
+        with pytest.raises(Invalid, match="column mapping"):
+            await add(lake, table, 1, "logical.json")
+    assert await versions(lake) == []
+    await add(lake, table, 1, "physical.json")
+    await add(lake, table, 2, "not written.json")  # What cannot be read is not judged.
+
+    assert await versions(lake) == [2, 1]

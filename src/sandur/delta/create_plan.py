@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from sandur.delta import types
+from sandur.delta.column_mapping import MAPPING_MODE, is_mapped
 from sandur.delta.columns import ColumnInfo, column_from_field, partition_names, schema_string, with_partitions
 from sandur.delta.properties import Clustering, Domains
 from sandur.delta.protocol import (
@@ -34,7 +35,6 @@ _NEVER_KEPT: Final = frozenset(
     | {"ucTableId"}
 )
 _REFUSED: Final = ("delta.minReaderVersion", "delta.minWriterVersion", "delta.ignoreProtocolDefaults")
-_MAPPING_MODE: Final = "delta.columnMapping.mode"
 _IDENTITY: Final = frozenset({"identity", ""})
 
 _TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[A-Za-z_0-9][\w$]*|[<>(),:])")
@@ -81,8 +81,8 @@ def plan_table(definition: TableDefinition, *, location: str, table_id: str, com
     properties = table_configuration(definition.properties)
     if committer == "catalog":
         properties = _with_required(properties) | {TABLE_ID: table_id}
-    if properties.get(_MAPPING_MODE, "none").lower() != "none":
-        raise Invalid(f"{_MAPPING_MODE}: tables with column mapping are created by Delta Kernel or Spark")
+    if is_mapped(properties):
+        raise Invalid(f"{MAPPING_MODE}: Sandur does not create tables with column mapping; create this one with Spark")
     requested = {key: value for key, value in definition.properties.items() if key.startswith(FEATURE)} | properties
     features = required_features(requested, definition.fields)
     if committer == "catalog":

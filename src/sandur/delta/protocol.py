@@ -24,11 +24,10 @@ REQUIRED_PROPERTIES: Final[Mapping[str, str]] = {
     "delta.checkpoint.writeStatsAsJson": "true",
 }
 
-SUGGESTED_READER_FEATURES: Final = ("columnMapping",)
-SUGGESTED_WRITER_FEATURES: Final = ("columnMapping", "domainMetadata", "rowTracking")
+# No column mapping, which the reference server suggests: some writers ignore it, and their rows are NULL (L6).
+SUGGESTED_READER_FEATURES: Final[tuple[str, ...]] = ()
+SUGGESTED_WRITER_FEATURES: Final = ("domainMetadata", "rowTracking")
 SUGGESTED_PROPERTIES: Final[Mapping[str, str | None]] = {
-    "delta.columnMapping.mode": "name",
-    "delta.columnMapping.maxColumnId": None,
     "delta.enableRowTracking": "true",
     "delta.rowTracking.materializedRowIdColumnName": None,
     "delta.rowTracking.materializedRowCommitVersionColumnName": None,

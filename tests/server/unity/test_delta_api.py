@@ -46,7 +46,7 @@ async def test_a_staging_table_has_the_required_protocol_and_properties(unity: U
     assert stage["location"].endswith(stage["table-id"])
     assert stage["required-properties"]["io.unitycatalog.tableId"] == stage["table-id"]
     assert "catalogManaged" in stage["required-protocol"]["reader-features"]
-    assert stage["suggested-properties"]["delta.columnMapping.maxColumnId"] is None
+    assert stage["suggested-properties"]["delta.rowTracking.materializedRowIdColumnName"] is None
     assert [(one["operation"], one["config"]) for one in stage["storage-credentials"]] == [("READ_WRITE", {})]
     credentials = await unity.get(f"/delta/v1/staging-tables/{stage['table-id']}/credentials")
     assert credentials.json()["storage-credentials"][0]["prefix"] == stage["location"]

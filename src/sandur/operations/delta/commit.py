@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import DeltaCommit, DeltaTable, NameRecord, Request, Uniform
 from sandur.delta import coordination
+from sandur.delta.column_mapping import check_physical_names, is_mapped
+from sandur.delta.columns import decode_columns
 from sandur.delta.coordination import (
     DeltaMetadata,
     LogTail,
@@ -50,6 +52,7 @@ from sandur.operations.tables.names import ResolvedName, activate_name, resolve_
 from sandur.storage.cell import Cell, Versioned, gather_all
 
 _BACKOFF_SECONDS: Final = 0.002
+CHECKED_BYTES_MAX: Final = 64 << 20
 
 
 async def update_table(lake: Lake, identifier: Identifier | None, change: DeltaChange, request: Request) -> DeltaTable:
@@ -106,6 +109,7 @@ class _Update:
                     return base.table.value
             try:
                 plan = self._decide(base)
+                await self._check_names(plan.after)
             except SandurError:
                 if not base.is_remembered:
                     raise
@@ -253,6 +257,16 @@ class _Update:
             after = _with_published(after, published)
             plan = plan._replace(reported=None)
         return await self._swap(base, after, plan.reported)
+
+    async def _check_names(self, table: DeltaTable | None) -> None:
+        """L6: raise Invalid if the staged commit shows that its writer ignores the table's column mapping.
+
+        A commit that is missing or too large is not checked: the catalog does not need it.
+        """
+        commit = self.change.commit
+        if table and commit and is_mapped(table.properties) and commit.file_size <= CHECKED_BYTES_MAX:
+            data = await self.lake.locations.read(staged_location(table, commit.file_name))
+            check_physical_names(decode_columns(table.columns), data or b"")
 
     async def _swap(self, base: _Base, after: DeltaTable, reported: int | None) -> DeltaTable | None:
         """L1: swap the record, in one round with everything else; None if the swap was lost."""
