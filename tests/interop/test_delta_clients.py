@@ -72,6 +72,13 @@ def test_duckdb_writes_and_reads_a_managed_table_and_publishes_its_commits(folde
     assert (log / f"{11:020d}.json").exists()
 
 
+@pytest.mark.usefixtures("server")
+def test_a_new_managed_table_has_the_directory_into_which_clients_write_commits(folder: Path) -> None:
+    made = create(folder, "main.s.empty")
+
+    assert (Path(str(made["location"]).removeprefix("file://")) / "_delta_log" / "_staged_commits").is_dir()
+
+
 def test_two_duckdb_sessions_lose_no_acknowledged_row(folder: Path, server: ServerProcess) -> None:
     create(folder, "main.s.raced")
     sessions = [opened(server), opened(server)]

@@ -13,6 +13,7 @@ from sandur.delta.protocol import check_table_id
 from sandur.errors import BadRequest, Busy, Forbidden, Invalid, NotFound, SandurError, WrongFormat
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import with_creation
+from sandur.operations.delta.publishing import STAGED_FOLDER
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import DeltaReceipts, first_delta_commit
 from sandur.operations.tables.creation import Creation, Draft, NewRecord, name_taken
@@ -143,6 +144,8 @@ async def create_from_staging(lake: Lake, wanted: NewTable, *, request: Request)
     stage = await load_stage_at(lake, wanted.location)
     check_owner(stage, request.source.principal)
     check_table_id(wanted.properties, stage.uuid)
+    # On a file system, Delta Kernel writes commits only into a directory that exists.
+    lake.locations.make_folders(f"{stage.location}/{STAGED_FOLDER}")
     draft = _Draft(lake, replace(wanted, location=stage.location), request, stage.uuid, is_named_by_uuid=True)
     return await Creation(lake, wanted.identifier, draft, request, CREATE).run()
 
