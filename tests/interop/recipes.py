@@ -108,7 +108,7 @@ def _bash(recipe: Recipe, folder: Path) -> str:
 def run_duckdb(recipe: Recipe, folder: Path) -> str:
     """Run statements in DuckDB; its extensions come from packages, so that INSTALL downloads nothing."""
     with duckdb.connect(config={"extension_directory": str(folder)}) as opened:
-        for name in EXTENSIONS:
+        for name in (*EXTENSIONS, "delta", "unity_catalog"):
             opened.execute(f"INSTALL '{extension_file(name)}'")
         for statement in opened.extract_statements(recipe.text):
             opened.execute(statement)
