@@ -6,7 +6,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args, get_origin
 
 import msgspec
 
@@ -255,7 +255,11 @@ def _checked(source: str, key: str, value: object) -> object:
     try:
         return msgspec.convert(value, kind, strict=not isinstance(value, str))
     except msgspec.ValidationError as error:
-        reason = "expected an ISO-8601 duration such as PT1H or P1DT12H" if kind == Duration else str(error)
+        reason = str(error)
+        if kind == Duration:
+            reason = "expected an ISO-8601 duration such as PT1H or P1DT12H"
+        elif get_origin(kind) is Literal:
+            reason = f"expected {' or '.join(get_args(kind))}"
         raise BadRequest(f"setting {key} in {source}: invalid value {value!r}: {reason}") from error
 
 

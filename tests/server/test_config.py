@@ -126,3 +126,14 @@ async def test_a_catalog_name_with_special_characters_has_an_encoded_prefix(cata
 
     assert prefix == "my%20lake%2F1"
     assert (await client.get(f"/v1/{prefix}/namespaces")).json() == {"namespaces": [], "next-page-token": None}
+
+
+@pytest.mark.parametrize("warehouse", ["s3://bucket/lake", "file:///tmp/lake", "/srv/lake", "./lake", "memory:"])
+async def test_a_warehouse_that_is_a_location_is_explained(client: httpx.AsyncClient, warehouse: str) -> None:
+    answer = await client.get("/v1/config", params={"warehouse": warehouse})
+
+    message = answer.json()["error"]["message"]
+    assert answer.status_code == 404
+    assert "A warehouse is the name of a catalog, not the location of its tables." in message
+    assert "main" in message
+    assert "catalog create" not in message

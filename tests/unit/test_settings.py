@@ -105,3 +105,17 @@ def test_an_invalid_duration_is_refused(text: str) -> None:
 
 def test_environment_variables_of_tests_are_not_settings() -> None:
     assert load_settings(environment={"SANDUR_UC_JARS": "connector.jar"}) == load_settings(environment={})
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("fsync", "always or never"),
+        ("authentication", "off or token"),
+        ("log_format", "text or json"),
+        ("log_level", "debug or info or warning or error"),
+    ],
+)
+def test_a_setting_with_few_values_lists_them(key: str, values: str) -> None:
+    with pytest.raises(BadRequest, match=f"setting {key} in the flags: invalid value 'x': expected {values}$"):
+        load_settings(flags={key: "x"})

@@ -1,8 +1,8 @@
 """Locations of tables: their normal form, the roots that they must be below, and reserved properties."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from sandur.catalog.identifiers import Identifier
 from sandur.errors import Invalid
@@ -15,9 +15,6 @@ _OWN_FOLDER = re.compile(r"(^|/)tenant=[^/]+/workspace=[^/]+/_catalog(/|$)")
 _UNSAFE_IN_FOLDERS = re.compile(r"[^A-Za-z0-9_.-]+")
 
 RESERVED_PREFIX: Final = "sandur."
-
-MANAGED_FOLDER: Final = "__unitystorage"
-"""Everything below this folder belongs to the catalog: no external table or volume may be there."""
 
 PATH_PROPERTIES: Final = (
     "write.data.path",
@@ -56,16 +53,16 @@ def checked_location(location: str, roots: Iterable[str]) -> str:
         raise Invalid(f"Invalid location {location}: {problem}")
     allowed = tuple(roots)
     if not any(is_within(plain, root) and plain != root for root in allowed):
-        raise Invalid(f"Invalid location {location}: it is not below {' or '.join(allowed)}")
+        raise not_allowed(location, allowed)
     return location
 
 
-def checked_external_location(location: str, roots: Iterable[str]) -> str:
-    """The normalized location of files that a client owns; Invalid outside the roots or in a managed folder."""
-    plain = normalize_location(location)
-    if MANAGED_FOLDER in plain.split("/"):
-        raise Invalid(f"Invalid location {location}: {MANAGED_FOLDER} is reserved for managed tables")
-    return checked_location(plain, roots)
+def not_allowed(location: str, allowed: Iterable[str]) -> Invalid:
+    """The error for a location that is not below any of the allowed roots."""
+    return Invalid(
+        f"Invalid location {location}: it is not below {' or '.join(allowed)}; to allow it, add it or a folder above "
+        "it to the setting allowed_locations, or pass it with --allow-location"
+    )
 
 
 def _problem(plain: str) -> str | None:
@@ -80,29 +77,6 @@ def _problem(plain: str) -> str | None:
     if _OWN_FOLDER.search(path):
         return "it is in the catalog's own folder"
     return None
-
-
-class Occupied(NamedTuple):
-    """A location in use, normalized, and the text that names its user in errors."""
-
-    location: str
-    user: str
-
-
-def find_overlap(places: Iterable[str], occupied: Iterable[Occupied]) -> Invalid | None:
-    """The error if one of the places is at, below or above a location in use; None if they are free."""
-    normalized = {normalize_location(place): place for place in places if place}
-    for other in occupied:
-        for plain, place in normalized.items():
-            if is_within(plain, other.location) or is_within(other.location, plain):
-                return Invalid(f"Invalid location {place}: it overlaps {other.user} at {other.location}")
-    return None
-
-
-def check_free(places: Iterable[str], occupied: Iterable[Occupied]) -> None:
-    """Raise Invalid if one of the places is at, below or above a location in use."""
-    if error := find_overlap(places, occupied):
-        raise error
 
 
 def folder_name(text: str) -> str:
@@ -123,23 +97,15 @@ def check_property_keys(keys: Iterable[str]) -> None:
         raise Invalid(f"Invalid properties: {', '.join(reserved)} belong to the catalog (sandur.*)")
 
 
-def paths_of(properties: Mapping[str, str]) -> Sequence[str]:
-    """The paths in the properties of a table or view."""
-    return [path for key in PATH_PROPERTIES if (path := properties.get(key))]
+def check_paths(properties: Mapping[str, str], roots: Iterable[str]) -> None:
+    """Raise Invalid for a path property outside the roots."""
+    allowed = tuple(roots)
+    for key in PATH_PROPERTIES:
+        if path := properties.get(key):
+            checked_location(path, allowed)
 
 
-def check_paths(properties: Mapping[str, str], roots: Iterable[str], occupied: Iterable[Occupied] = ()) -> None:
-    """Raise Invalid for a path property that is outside the roots or in use."""
-    allowed, paths = tuple(roots), paths_of(properties)
-    for path in paths:
-        checked_location(path, allowed)
-    check_free(paths, occupied)
-
-
-def check_moved_location(
-    location: str, current: str | None, roots: Iterable[str], occupied: Iterable[Occupied] = ()
-) -> None:
-    """Raise Invalid for a new location that is outside the roots or in use; the current one is always allowed."""
+def check_moved_location(location: str, current: str | None, roots: Iterable[str]) -> None:
+    """Raise Invalid for a new location outside the roots; the current location is always allowed."""
     if current is None or normalize_location(location) != normalize_location(current):
         checked_location(location, roots)
-        check_free((location,), occupied)

@@ -14,7 +14,7 @@ import msgspec
 import rfc8785
 
 from sandur.catalog.records import Request, Source
-from sandur.errors import BadRequest, Incomplete
+from sandur.errors import BadRequest
 from sandur.operations.lake import Lake, Lakes
 from sandur.server.http import WWW_AUTHENTICATE, HttpRequest, Refused, decode_query, decode_segment
 from sandur.settings import Settings
@@ -38,7 +38,6 @@ TOKEN_LIFETIME_SECONDS: Final = 3600
 
 _SCOPE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _TEXT_CHARS_MAX: Final = 200
-_BEARER: Final = "bearer "
 
 
 class Bearer(NamedTuple):
@@ -137,10 +136,14 @@ def _scope_name(request: HttpRequest, header: bytes, claimed: str | None, defaul
 def _bearer(request: HttpRequest, settings: Settings) -> Bearer:
     if settings.authentication == "off":
         return _ANONYMOUS_BEARER
-    value = request.header(b"authorization") or ""
-    found = bearer_of(value[len(_BEARER) :].strip(), settings) if value[: len(_BEARER)].lower() == _BEARER else None
+    scheme, _, token = (request.header(b"authorization") or "").strip().partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        message = "Not authorized: the request has no bearer token; send the header Authorization: Bearer TOKEN"
+        raise Refused(401, message, (WWW_AUTHENTICATE, b"Bearer"))
+    found = bearer_of(token.strip(), settings)
     if found is None:
-        raise Refused(401, "Not authorized: a valid bearer token is required", (WWW_AUTHENTICATE, b"Bearer"))
+        message = "Not authorized: the bearer token is wrong or has expired"
+        raise Refused(401, message, (WWW_AUTHENTICATE, b'Bearer error="invalid_token"'))
     return found
 
 
@@ -203,10 +206,10 @@ class Call:
         return self._query
 
     def required(self, parameter: str) -> str:
-        """A parameter of the query; Incomplete when it is missing."""
+        """A parameter of the query; BadRequest when it is missing."""
         value = self.query.get(parameter)
         if not value:
-            raise Incomplete(f"Missing query parameter: {parameter}")
+            raise BadRequest(f"Missing query parameter: {parameter}")
         return value
 
     def is_set(self, parameter: str) -> bool:

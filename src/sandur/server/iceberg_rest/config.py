@@ -1,5 +1,6 @@
 """Handlers that a client calls before anything else: the configuration and a token."""
 
+import re
 from collections.abc import Sequence
 from typing import Final
 from urllib.parse import quote
@@ -12,6 +13,7 @@ from sandur.server.http import NO_STORE, Answer, decode_query, json_answer
 from sandur.server.iceberg_rest.tables import SEPARATOR, encode
 
 _CATALOGS_LISTED_MAX: Final = 20
+_LOCATION: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[./~]")
 
 
 async def answer_config(call: Call, endpoints: Sequence[str]) -> Answer:
@@ -34,9 +36,13 @@ async def _load_catalog_name(call: Call, warehouse: str) -> str:
     except NotFound:
         known = sorted(catalog.name for catalog in await list_catalogs(call.lake))
         listed = ", ".join(known[:_CATALOGS_LISTED_MAX]) + (", …" if len(known) > _CATALOGS_LISTED_MAX else "")
+        if _LOCATION.match(warehouse):
+            create = "A warehouse is the name of a catalog, not the location of its tables."
+        else:
+            create = f"Create it with: sandur catalog create {warehouse}"
         raise NotFound(
-            f"Warehouse does not exist: {warehouse}. Existing warehouses: {listed or 'none'}. Omit `warehouse` to use "
-            f"the default, {call.settings.default_catalog}, or create it with: sandur catalog create {warehouse}",
+            f"Warehouse does not exist: {warehouse}. {create} Existing warehouses: {listed or 'none'}. Omit "
+            f"`warehouse` to use the default, {call.settings.default_catalog}",
             subject="catalog",
         ) from None
 
