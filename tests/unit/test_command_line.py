@@ -75,6 +75,18 @@ def test_a_catalog_outside_the_allowed_locations_is_refused(tmp_path: Path) -> N
 
     assert done.returncode == 1
     assert "s3://elsewhere/lake" in done.stderr
+    assert "setting allowed_locations, or pass it with --allow-location" in done.stderr
+
+
+def test_a_catalog_is_created_at_an_allowed_root(tmp_path: Path) -> None:
+    store, root = str(tmp_path / "store"), f"file://{tmp_path}/elsewhere"
+
+    made = sandur("catalog", "create", "lake", "--root", root, "--allow-location", root, "--store", store)
+    listed = sandur("catalog", "list", "--store", store, "--json")
+
+    assert made.returncode == 0, made.stderr
+    assert f"--allow-location {root}" in made.stdout
+    assert {catalog["name"]: catalog["root"] for catalog in json.loads(listed.stdout)}["lake"] == root
 
 
 def test_a_token_needs_a_long_secret(tmp_path: Path) -> None:

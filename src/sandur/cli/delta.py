@@ -9,7 +9,7 @@ from rich.console import Console
 
 from sandur.catalog.identifiers import checked_new_name, parse_full_name
 from sandur.catalog.records import Request, Source
-from sandur.cli.store_admin import run_on_store
+from sandur.cli.store_admin import StoreFlags, run_on_store
 from sandur.delta.create_plan import PartitionTransform, TableDefinition, parse_columns
 from sandur.errors import BadRequest
 from sandur.operations.delta import create
@@ -46,7 +46,7 @@ def create_delta_table(options: DeltaTableOptions, *, store: str | None, config:
     async def make(lake: Lake) -> Created:
         return await _create(lake, options, table)
 
-    made = run_on_store(make, store=store, config=config)
+    made = run_on_store(make, StoreFlags(store, config), access="create")
     if as_json:
         print(json.dumps(_row(options.name, made)))  # noqa: T201 - output for machines
         return
@@ -62,7 +62,7 @@ def rename_delta_table(name: str, new_name: str, *, store: str | None, config: P
     async def rename(lake: Lake) -> None:
         await rename_table(lake, source, new_name, request=_request(lake))
 
-    run_on_store(rename, store=store, config=config)
+    run_on_store(rename, StoreFlags(store, config), access="change")
     now = ".".join((source.catalog, *source.levels, new_name))
     if as_json:
         print(json.dumps({"name": now}))  # noqa: T201 - output for machines

@@ -32,6 +32,10 @@ StoreOption = Annotated[
 ]
 ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A TOML file with settings")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
+AllowLocationOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow-location", metavar="URL", help="Where tables may lie outside the store; repeatable"),
+]
 
 
 def run() -> None:
@@ -73,10 +77,7 @@ def serve(
     port: Annotated[int | None, typer.Option("--port", metavar="P", help="The port; 0 selects a free one")] = None,
     workers: Annotated[int | None, typer.Option("--workers", metavar="N", help="The number of processes")] = None,
     config: ConfigOption = None,
-    allow_location: Annotated[
-        list[str] | None,
-        typer.Option("--allow-location", metavar="URL", help="Where tables may lie outside the catalogs' roots"),
-    ] = None,
+    allow_location: AllowLocationOption = None,
     allow_unauthenticated: Annotated[
         bool, typer.Option("--allow-unauthenticated", help="Accept requests from other machines without authentication")
     ] = False,
@@ -100,22 +101,27 @@ def create_catalog(
     name: str,
     *,
     root: Annotated[str | None, typer.Option("--root", metavar="URL", help="The root of its tables")] = None,
+    allow_location: AllowLocationOption = None,
     store: StoreOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a catalog. Without --root its tables are stored in the store itself."""
-    from sandur.cli.store_admin import make_catalog  # noqa: PLC0415 - starts fast
+    """Create a catalog. Without --root its tables are stored in the store itself.
 
-    make_catalog(name, root=root, store=store, config=config, as_json=as_json)
+    A root outside the store must be allowed, here and for the server: --allow-location, or the setting
+    allowed_locations.
+    """
+    from sandur.cli.store_admin import StoreFlags, make_catalog  # noqa: PLC0415 - starts fast
+
+    make_catalog(name, root=root, flags=StoreFlags(store, config, allow_location or ()), as_json=as_json)
 
 
 @catalogs.command("list")
 def list_catalogs(*, store: StoreOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """List the catalogs."""
-    from sandur.cli.store_admin import show_catalogs  # noqa: PLC0415 - starts fast
+    from sandur.cli.store_admin import StoreFlags, show_catalogs  # noqa: PLC0415 - starts fast
 
-    show_catalogs(store=store, config=config, as_json=as_json)
+    show_catalogs(StoreFlags(store, config), as_json=as_json)
 
 
 @delta_tables.command("create")
@@ -174,9 +180,9 @@ def rebuild_index(
     as_json: JsonOption = False,
 ) -> None:
     """Rebuild the list indexes from the records that they list. Servers can keep running."""
-    from sandur.cli.store_admin import rebuild_indexes  # noqa: PLC0415 - starts fast
+    from sandur.cli.store_admin import StoreFlags, rebuild_indexes  # noqa: PLC0415 - starts fast
 
-    rebuild_indexes(catalog, store=store, config=config, as_json=as_json)
+    rebuild_indexes(catalog, StoreFlags(store, config), as_json=as_json)
 
 
 @app.command()

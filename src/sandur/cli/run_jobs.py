@@ -18,6 +18,7 @@ from rich.table import Table
 
 from sandur.errors import BadRequest, Unfit
 from sandur.settings import Settings, load_settings, seconds_of
+from sandur.storage.probe import check_store
 
 if find_spec("pyspark") is None:
     raise Unfit("the pipeline needs PySpark: pip install 'sandur[spark]'")
@@ -45,7 +46,9 @@ class RunOptions(NamedTuple):
 def run_jobs(name: str, options: RunOptions, *, opened: OpenSession = open_session) -> bool:
     """Run a job, or all; returns whether every job succeeded. `opened` opens the session of `--master`."""
     settings = _settings(options)
-    select_jobs(name)  # Fail before Spark starts, which takes seconds.
+    # Fail before Spark starts, which takes seconds.
+    select_jobs(name)
+    check_store(settings, creates=False)
     with _output(options) as (progress, print_report), opened(options.master) as spark:
         runs = Runs(
             spark,
@@ -62,6 +65,7 @@ def run_pipeline(every: str, options: RunOptions) -> None:
     """Run all jobs at an interval until a signal ends the process."""
     seconds = interval_seconds(every)
     settings = _settings(options)
+    check_store(settings, creates=False)
     with _output(options) as (progress, print_report), open_session(options.master) as spark:
         Runs(spark, settings, dry_run=options.dry_run, progress=progress).run_every(seconds, on_report=print_report)
 

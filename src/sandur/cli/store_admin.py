@@ -3,9 +3,9 @@
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -14,31 +14,47 @@ from sandur.catalog.records import Catalog, Request, Source
 from sandur.clock import SystemClock
 from sandur.errors import Unavailable
 from sandur.operations.containers.catalogs import create_catalog, ensure_default_catalog, list_catalogs
+from sandur.operations.dry_run import DryRunStore
 from sandur.operations.index.rebuild import rebuild_all
 from sandur.operations.lake import Lake, Lakes
-from sandur.settings import load_settings
+from sandur.settings import Settings, load_settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.locations import connect, open_store
-from sandur.storage.probe import verify_store
+from sandur.storage.probe import reach_store, verify_store
 
 T = TypeVar("T")
 
 
-def make_catalog(name: str, *, root: str | None, store: str | None, config: Path | None, as_json: bool) -> None:
+class StoreFlags(NamedTuple):
+    """The flags that name a store."""
+
+    store: str | None = None
+    config: Path | None = None
+    allowed_locations: Sequence[str] = ()
+
+    def settings(self) -> Settings:
+        flags = {"store": self.store, "allowed_locations": tuple(self.allowed_locations) or None}
+        return load_settings(file=self.config, environment=os.environ, flags=flags)
+
+
+def make_catalog(name: str, *, root: str | None, flags: StoreFlags, as_json: bool) -> None:
     request = Request(hash="", source=Source(kind="admin", client="sandur"))
 
     async def make(lake: Lake) -> Catalog:
         return await create_catalog(lake, name, root=root, properties={}, request=request)
 
-    made = run_on_store(make, store=store, config=config)
+    made = run_on_store(make, flags, access="create")
     if as_json:
         print(json.dumps(_row(made)))  # noqa: T201 - output for machines
         return
-    Console().print(f"Created catalog [bold]{made.name}[/]; its tables are stored below {made.root}")
+    console = Console(highlight=False)
+    console.print(f"Created catalog [bold]{made.name}[/]; its tables are stored below {made.root}", soft_wrap=True)
+    if flags.allowed_locations:
+        console.print(f"Start its servers with: --allow-location {made.root}", soft_wrap=True)
 
 
-def show_catalogs(*, store: str | None, config: Path | None, as_json: bool) -> None:
-    catalogs = run_on_store(list_catalogs, store=store, config=config)
+def show_catalogs(flags: StoreFlags, *, as_json: bool) -> None:
+    catalogs = run_on_store(list_catalogs, flags, access="read")
     if as_json:
         print(json.dumps([_row(catalog) for catalog in catalogs]))  # noqa: T201 - output for machines
         return
@@ -52,16 +68,26 @@ def _row(catalog: Catalog) -> dict[str, str]:
     return {"name": catalog.name, "root": catalog.root, "id": catalog.id}
 
 
-def run_on_store(work: Callable[[Lake], Awaitable[T]], *, store: str | None, config: Path | None) -> T:
-    """Run an operation on the lake of the settings, directly on the store and without a server."""
-    settings = load_settings(file=config, environment=os.environ, flags={"store": store})
+def run_on_store(
+    work: Callable[[Lake], Awaitable[T]], flags: StoreFlags, *, access: Literal["read", "change", "create"]
+) -> T:
+    """Run an operation on the lake of the settings, directly on the store and without a server.
+
+    Only with the access `create` may the store be new. With `read`, nothing is written, not even a missing index.
+    """
+    settings = flags.settings()
 
     async def run() -> T:
         clock = SystemClock()
-        lakes = Lakes(settings, clock, connect(settings, clock))
+        store = connect(settings, clock, creates=access == "create")
+        lakes = Lakes(settings, clock, DryRunStore(store) if access == "read" else store)
         try:
+            if access == "read":
+                await reach_store(store, f"store {settings.store}")
+                return await work(lakes.lake(settings.tenant or "default", settings.workspace or "default"))
             lake = await lakes.start()
-            await ensure_default_catalog(lake)
+            if access == "create":
+                await ensure_default_catalog(lake)
             return await work(lake)
         finally:
             await lakes.close()
@@ -69,7 +95,7 @@ def run_on_store(work: Callable[[Lake], Awaitable[T]], *, store: str | None, con
     return asyncio.run(run())
 
 
-def rebuild_indexes(catalog: str | None, *, store: str | None, config: Path | None, as_json: bool) -> None:
+def rebuild_indexes(catalog: str | None, flags: StoreFlags, *, as_json: bool) -> None:
     """Print the number of rebuilt indexes; raise Unavailable if some could not be rebuilt."""
 
     async def rebuild(lake: Lake) -> tuple[int, list[str]]:
@@ -81,7 +107,7 @@ def rebuild_indexes(catalog: str | None, *, store: str | None, config: Path | No
                 failed.append(f"{lake.layout.list_index(scope)}: {error}")
         return rebuilt, failed
 
-    rebuilt, failed = run_on_store(rebuild, store=store, config=config)
+    rebuilt, failed = run_on_store(rebuild, flags, access="change")
     if as_json:
         print(json.dumps({"rebuilt": rebuilt, "failed": failed}))  # noqa: T201 - output for machines
     else:
@@ -91,13 +117,13 @@ def rebuild_indexes(catalog: str | None, *, store: str | None, config: Path | No
 
 
 def probe_store(*, store: str | None, config: Path | None, as_json: bool) -> None:
-    settings = load_settings(file=config, environment=os.environ, flags={"store": store})
+    settings = StoreFlags(store, config).settings()
     asyncio.run(_probe(settings.store, open_store(settings.store, settings), as_json=as_json))
 
 
 async def _probe(url: str, store: ObjectStore, *, as_json: bool) -> None:
     try:
-        proven = await verify_store(store, SystemClock())
+        proven = await verify_store(store, SystemClock(), f"store {url}")
     finally:
         await store.close()
     if as_json:

@@ -403,7 +403,7 @@ class Lakes:
 
     async def start(self) -> Lake:
         """Check the store (raises Unfit) and return the lake of the settings."""
-        await verify_store(self._store, self._clock)
+        await verify_store(self._store, self._clock, f"store {self._settings.store}")
         return self.lake(self._settings.tenant or "default", self._settings.workspace or "default")
 
     async def close(self) -> None:

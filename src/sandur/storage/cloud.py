@@ -29,9 +29,10 @@ from obstore.exceptions import (
 )
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from sandur.errors import OutcomeUnknown, SandurError, SwapLost, Unavailable, Unfit
+from sandur.errors import BadRequest, OutcomeUnknown, SandurError, SwapLost, Unavailable, Unfit
 from sandur.settings import AzureSettings, GcsSettings, Settings
 from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
+from sandur.storage.failures import Cloud, explain, explain_answer, names_no_bucket
 from sandur.storage.layout import validate_key, validate_prefix
 
 if TYPE_CHECKING:
@@ -49,15 +50,18 @@ def gcs_credentials(settings: GcsSettings) -> GcsCredentials:
     if settings.bearer_token:
         return lambda: {"token": settings.bearer_token, "expires_at": None}
     try:
-        import google.auth  # noqa: PLC0415 - optional, and only here
+        import google.auth.exceptions  # noqa: PLC0415 - optional, and only here
         from obstore.auth.google import GoogleCredentialProvider  # noqa: PLC0415 - likewise
     except ImportError as error:
         raise Unfit("gs:// needs a bearer token (gcs.bearer_token) or the extra sandur[gcs]") from error
-    if settings.service_account:
-        load = google.auth.load_credentials_from_file
-        account, _ = load(settings.service_account, scopes=[_SCOPE])  # type: ignore[no-untyped-call]  # google's
-        return GoogleCredentialProvider(account)
-    return GoogleCredentialProvider()
+    try:
+        if settings.service_account:
+            load = google.auth.load_credentials_from_file
+            account, _ = load(settings.service_account, scopes=[_SCOPE])  # type: ignore[no-untyped-call]  # google's
+            return GoogleCredentialProvider(account)
+        return GoogleCredentialProvider()
+    except google.auth.exceptions.GoogleAuthError as error:
+        raise Unfit(f"gs:// has no credentials: {' '.join(str(error).split())}") from error
 
 
 class GcsRequests:
@@ -176,33 +180,45 @@ _NO_RETRIES: Final = {"max_retries": 0, "retry_timeout": dt.timedelta(seconds=60
 
 _ETAG: Final = re.compile(r'(W/)?"[!#-~]+"')
 _GENERATION: Final = re.compile(r'[1-9][0-9]{0,18}\|"[!#-~]+"')
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ENDPOINT: Final = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[!-~]*)?")
 _SIGNED_FOR: Final = dt.timedelta(minutes=5)
 _REFUSED: Final = (PermissionDeniedError, UnauthenticatedError, NotSupportedError, InvalidPathError)
 _OK: Final = {200, 202, 204}
 _LOST: Final = {404, 412}
-_BUSY: Final = {409, 429}
 _CLIENT_ERRORS: Final = range(400, 500)
 
 
-def open_bucket(cloud: Literal["s3", "gs", "az"], bucket: str, prefix: str, settings: Settings) -> "CloudStore":
-    """The store in a bucket or container, below the prefix."""
+def open_bucket(cloud: Cloud, bucket: str, prefix: str, settings: Settings) -> "CloudStore":
+    """The store in a bucket or container, below the prefix. Raises BadRequest if the settings do not describe one."""
+    if not _BUCKET.fullmatch(bucket):
+        raise BadRequest(f"bucket {bucket!r}: expected letters, digits, dots, dashes and underscores")
+    try:
+        return _open_bucket(cloud, bucket, prefix, settings)
+    except (BaseError, ValueError) as error:
+        raise BadRequest(f"store {cloud}://{bucket} cannot be opened: {explain(error, cloud)}") from error
+
+
+def _open_bucket(cloud: Cloud, bucket: str, prefix: str, settings: Settings) -> "CloudStore":
     s3, gcs, azure = settings.s3, settings.gcs, settings.azure
     match cloud:
         case "s3":
+            endpoint = _checked_endpoint("s3.endpoint", s3.endpoint, "AWS_ENDPOINT", "AWS_ENDPOINT_URL")
             config = {
-                "endpoint": s3.endpoint,
+                "endpoint": endpoint,
                 "region": s3.region,
                 "access_key_id": s3.access_key_id,
                 "secret_access_key": s3.secret_access_key,
                 "session_token": s3.session_token,
             }
-            options = _options(prefix, s3.endpoint, config)
-            return CloudStore(S3Store(bucket, virtual_hosted_style_request=not s3.path_style, **options))
+            options = _options(prefix, endpoint, config)
+            return CloudStore(S3Store(bucket, virtual_hosted_style_request=not s3.path_style, **options), cloud)
         case "gs":
-            endpoint, source = gcs.endpoint or "https://storage.googleapis.com", gcs_credentials(gcs)
+            endpoint = _checked_endpoint("gcs.endpoint", gcs.endpoint) or "https://storage.googleapis.com"
+            source = gcs_credentials(gcs)
             options = _options(prefix, endpoint, {"base_url": gcs.endpoint})
             remote = GCSStore(bucket, credential_provider=source, **options)
-            return CloudStore(remote, generations=GcsRequests(endpoint, bucket, prefix, source))
+            return CloudStore(remote, cloud, generations=GcsRequests(endpoint, bucket, prefix, source))
         case "az":
             config = {
                 "endpoint": azure.endpoint,
@@ -210,8 +226,23 @@ def open_bucket(cloud: Literal["s3", "gs", "az"], bucket: str, prefix: str, sett
                 "account_key": azure.account_key,
                 "sas_key": azure.sas_token,
             }
-            container = AzureStore(bucket, **_options(prefix, azure.endpoint, config))
-            return CloudStore(container, delete_request=azure_deletes(bucket, prefix, azure))
+            endpoint = _checked_endpoint("azure.endpoint", azure.endpoint)
+            container = AzureStore(bucket, **_options(prefix, endpoint, config))
+            return CloudStore(container, cloud, delete_request=azure_deletes(bucket, prefix, azure))
+
+
+def _checked_endpoint(setting: str, endpoint: str, *variables: str) -> str:
+    """The endpoint of the setting, or else of a variable; BadRequest unless it is a URL: obstore would panic."""
+    named = [(setting, endpoint), *((variable, os.environ.get(variable, "")) for variable in variables)]
+    name, value = next((found for found in named if found[1]), (setting, ""))
+    if value and not _ENDPOINT.fullmatch(value):
+        hint = (
+            "expected http://HOST:PORT or https://HOST"
+            if "://" in value
+            else f"write http://{value} or https://{value}"
+        )
+        raise BadRequest(f"setting {name}: {value!r} is not a URL: {hint}")
+    return value
 
 
 def _options(prefix: str, endpoint: str, config: Mapping[str, str]) -> dict[str, Any]:
@@ -236,11 +267,13 @@ class CloudStore:
     def __init__(
         self,
         remote: Remote,
+        cloud: Cloud,
         *,
         delete_request: Callable[[str, Version], Awaitable[Request]] | None = None,
         generations: GcsRequests | None = None,
     ) -> None:
         self._remote = remote
+        self._cloud = cloud
         self._generations = generations
         self._delete_request = generations.delete if generations else delete_request or self._signed_delete
         self._lists_in_order = True
@@ -283,20 +316,20 @@ class CloudStore:
         except (AlreadyExistsError, PreconditionError) as error:
             raise SwapLost(f"object {key}: not at the expected version {expected}") from error
         except FileNotFoundError as error:
-            if expected is ABSENT:
-                raise Unavailable(f"object {key}: the bucket does not exist: {error}") from error
+            if expected is ABSENT or names_no_bucket(error):
+                raise Unavailable(f"object {key}: cannot be written: {self._explain(error)}") from error
             raise SwapLost(f"object {key}: expected version {expected}, found ABSENT") from error
         except _REFUSED as error:
-            raise Unavailable(f"object {key}: the store refused the write: {error}") from error
+            raise Unavailable(f"object {key}: the store refused the write: {self._explain(error)}") from error
         except BaseError as error:
-            raise OutcomeUnknown(f"object {key}: no answer to the write: {error}") from error
+            raise OutcomeUnknown(f"object {key}: no answer to the write: {self._explain(error)}") from error
         return self._version(result["e_tag"], result["version"])
 
     async def delete(self, key: str, *, expected: Version) -> None:
         try:
             url, headers = await self._delete_request(validate_key(key), self._validate_version(key, expected))
         except BaseError as error:
-            raise Unavailable(f"object {key}: the delete cannot be signed: {error}") from error
+            raise Unavailable(f"object {key}: the delete cannot be signed: {self._explain(error)}") from error
         try:
             response = await self._send("DELETE", url, headers)
         except httpx.ConnectError as error:
@@ -304,7 +337,7 @@ class CloudStore:
         except httpx.HTTPError as error:
             raise OutcomeUnknown(f"object {key}: no answer to the delete: {error}") from error
         if response.status_code not in _OK:
-            raise _delete_failure(key, expected, response)
+            raise self._delete_failure(key, expected, response)
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
         validate_prefix(prefix)
@@ -317,8 +350,8 @@ class CloudStore:
             self._lists_in_order = self._lists_in_order and _are_in_order(found, after)
             if not self._lists_in_order:
                 found = await self._list_everything(prefix, after)
-        except BaseError as error:
-            raise Unavailable(f"folder {prefix}: cannot be listed: {error}") from error
+        except (BaseError, FileNotFoundError) as error:
+            raise Unavailable(f"folder {prefix}: cannot be listed: {self._explain(error)}") from error
         return found[:limit]
 
     async def close(self) -> None:
@@ -351,9 +384,10 @@ class CloudStore:
             url, headers = await requests.page(prefix, found[-1].key if found else after, wanted)
             try:
                 response = await self._send("GET", url, headers)
-                response.raise_for_status()
             except httpx.HTTPError as error:
                 raise Unavailable(f"folder {prefix}: cannot be listed: {error}") from error
+            if not response.is_success:
+                raise Unavailable(f"folder {prefix}: cannot be listed: {explain_answer(response, self._cloud)}")
             page = requests.listed(response.content)
             found += page
             if len(page) < wanted:
@@ -368,12 +402,25 @@ class CloudStore:
     async def _read(self, key: str, download: Awaitable[T]) -> T | None:
         try:
             return await download
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if names_no_bucket(error):  # Not an empty store.
+                raise Unavailable(f"object {key}: cannot be read: {self._explain(error)}") from error
             return None
         except NotModifiedError:
             raise
         except BaseError as error:
-            raise Unavailable(f"object {key}: cannot be read: {error}") from error
+            raise Unavailable(f"object {key}: cannot be read: {self._explain(error)}") from error
+
+    def _explain(self, error: Exception) -> str:
+        return explain(error, self._cloud)
+
+    def _delete_failure(self, key: str, expected: Version, response: httpx.Response) -> SandurError:
+        if response.status_code in _LOST:
+            return SwapLost(f"object {key}: not at the expected version {expected}")
+        reason = explain_answer(response, self._cloud)
+        if response.status_code in _CLIENT_ERRORS:
+            return Unavailable(f"object {key}: the store refused the delete: {reason}")
+        return OutcomeUnknown(f"object {key}: no definite answer to the delete: {reason}")
 
     async def _signed_delete(self, key: str, expected: Version) -> Request:
         """A DELETE with a signed URL; the condition is a header that needs no signature."""
@@ -408,12 +455,3 @@ class CloudStore:
 def _are_in_order(found: Sequence[Listed], after: str | None) -> bool:
     keys = [listed.key for listed in found]
     return (after is None or not keys or keys[0] > after) and all(map(lt, keys, keys[1:]))
-
-
-def _delete_failure(key: str, expected: Version, response: httpx.Response) -> SandurError:
-    found = f"{response.status_code} {response.text[:200]}"
-    if response.status_code in _LOST:
-        return SwapLost(f"object {key}: not at the expected version {expected}")
-    if response.status_code in _BUSY or response.status_code in _CLIENT_ERRORS:
-        return Unavailable(f"object {key}: the store refused the delete: {found}")
-    return OutcomeUnknown(f"object {key}: no definite answer to the delete: {found}")

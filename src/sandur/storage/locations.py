@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
-from sandur.catalog.locations import is_within, normalize_location
+from sandur.catalog.locations import is_within, normalize_location, not_allowed
 from sandur.clock import Clock
-from sandur.errors import BadRequest, Invalid, Unavailable
+from sandur.errors import BadRequest, Invalid, Unavailable, Unfit
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT, ObjectStore, folders_of
 from sandur.storage.layout import PREFIX_BYTES_MAX, validate_key
-from sandur.storage.local import LocalStore
+from sandur.storage.local import INTERNALS, LocalStore
 from sandur.storage.memory import MemoryStore
 from sandur.storage.retry import RetryingStore
 
@@ -23,26 +23,26 @@ _CLOUDS: Final[Mapping[str, Literal["s3", "gs", "az"]]] = {
 }
 
 
-def connect(settings: Settings, clock: Clock, url: str | None = None) -> ObjectStore:
+def connect(settings: Settings, clock: Clock, url: str | None = None, *, creates: bool = True) -> ObjectStore:
     """The store of the settings, or that of another address, with retries."""
-    return RetryingStore(open_store(url or settings.store, settings), clock, settings.retry)
+    return RetryingStore(open_store(url or settings.store, settings, creates=creates), clock, settings.retry)
 
 
-def open_store(url: str, settings: Settings) -> ObjectStore:
+def open_store(url: str, settings: Settings, *, creates: bool = True) -> ObjectStore:
     """The store at an address, without retries.
 
     The address is a folder, `file://…`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
-    `memory:`.
+    `memory:`. With `creates` false, a folder must be a store already; otherwise Unfit is raised.
     """
     if url == "memory:":
         return MemoryStore()
     if "://" not in url and not url.startswith("file:"):
-        return LocalStore(Path(url).expanduser(), fsync=settings.fsync)
+        return _open_folder(url, Path(url).expanduser(), settings, creates=creates)
     parts = urlsplit(url)
     if parts.scheme == "file":
         if parts.netloc not in {"", "localhost"}:
             raise BadRequest(f"store {url}: a file address must not name a host, found {parts.netloc!r}")
-        return LocalStore(unquote(parts.path), fsync=settings.fsync)
+        return _open_folder(url, Path(unquote(parts.path)), settings, creates=creates)
     cloud = _CLOUDS.get(parts.scheme)
     if cloud is None:
         raise BadRequest(
@@ -57,6 +57,12 @@ def open_store(url: str, settings: Settings) -> ObjectStore:
     from sandur.storage.cloud import open_bucket  # noqa: PLC0415 - imports obstore, and a command must start fast
 
     return open_bucket(cloud, parts.netloc.partition("@")[0], prefix, settings)
+
+
+def _open_folder(url: str, folder: Path, settings: Settings, *, creates: bool) -> LocalStore:
+    if not creates and not (folder / INTERNALS).is_dir():
+        raise Unfit(f"store {url} does not exist; `sandur serve` and `sandur catalog create` create it")
+    return LocalStore(folder, fsync=settings.fsync)
 
 
 class Locations:
@@ -134,7 +140,7 @@ class Locations:
         plain = normalize_location(location)
         roots = [root for root in (self.own, *self._others) if is_within(plain, root) and plain != root]
         if not roots:
-            raise Invalid(f"Invalid location {location}: not below {' or '.join((self.own, *self._others))}")
+            raise not_allowed(location, (self.own, *self._others))
         # The own store first, then the longest root: a file is always accessed through the same store.
         root = self.own if self.own in roots else max(roots, key=len)
         if root not in self._stores:

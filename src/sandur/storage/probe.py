@@ -4,30 +4,56 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from sandur.clock import Clock
+from sandur.clock import Clock, SystemClock
 from sandur.errors import SandurError, SwapLost, Unfit
+from sandur.settings import Settings
 from sandur.storage import layout
 from sandur.storage.contract import ABSENT, UNCHANGED, Expected, ObjectStore, Version
+from sandur.storage.locations import connect
 
 # Few racers and many races: some stores let concurrent writers of one object wait, for up to a second.
 _RACERS: Final = 3
 _RACES: Final = 8
+_READINESS_KEY: Final = "_probe/readiness"
 
 
-async def verify_store(store: ObjectStore, clock: Clock) -> Sequence[str]:
+def check_store(settings: Settings, *, creates: bool) -> None:
+    """Open the store, read from it and close it; Unfit if that fails. See `open_store` for `creates`."""
+
+    async def check() -> None:
+        store = connect(settings, SystemClock(), creates=creates)
+        try:
+            await reach_store(store, f"store {settings.store}")
+        finally:
+            await store.close()
+
+    asyncio.run(check())
+
+
+async def reach_store(store: ObjectStore, address: str = "the store") -> None:
+    """Read one object, which need not exist; raises Unfit with the reason if the store does not answer."""
+    try:
+        await store.get(_READINESS_KEY)
+    except SandurError as error:
+        reason = str(error).removeprefix(f"object {_READINESS_KEY}: cannot be read: ")
+        raise Unfit(f"{address} cannot be used: {reason}") from error
+
+
+async def verify_store(store: ObjectStore, clock: Clock, address: str = "the store") -> Sequence[str]:
     """The guarantees that hold. Raises Unfit, naming the first that does not.
 
     Makes some dozens of small calls in a folder of its own and removes that folder afterwards.
     """
+    await reach_store(store, address)
     folder = layout.probe_folder(clock.new_id())
     try:
         for guarantee, check in _GUARANTEES.items():
             try:
                 holds = await check(_Trial(store, clock, folder))
             except SandurError as error:
-                raise Unfit(f"the store cannot be used: the check that {guarantee} failed: {error}") from error
+                raise Unfit(f"{address} cannot be used: the check that {guarantee} failed: {error}") from error
             if not holds:
-                raise Unfit(f"the store cannot be used: it does not guarantee that {guarantee}")
+                raise Unfit(f"{address} cannot be used: it does not guarantee that {guarantee}")
         return tuple(_GUARANTEES)
     finally:
         await _sweep(store, folder)

@@ -63,8 +63,8 @@ class RetryingStore:
         for tries in range(1, self._settings.tries_max + 1):
             try:
                 return await self._inner.put(key, data, expected=expected)
-            except Unavailable:
-                self._check_tries(key, tries, is_in_doubt=is_in_doubt)
+            except Unavailable as error:
+                self._check_tries(key, tries, error, is_in_doubt=is_in_doubt)
             except (OutcomeUnknown, SwapLost) as error:
                 is_in_doubt = _check_doubt(error, is_in_doubt=is_in_doubt)
                 if version := await self._written_version(key, data, expected):
@@ -77,8 +77,8 @@ class RetryingStore:
         for tries in range(1, self._settings.tries_max + 1):
             try:
                 return await self._inner.delete(key, expected=expected)
-            except Unavailable:
-                self._check_tries(key, tries, is_in_doubt=is_in_doubt)
+            except Unavailable as error:
+                self._check_tries(key, tries, error, is_in_doubt=is_in_doubt)
             except (OutcomeUnknown, SwapLost) as error:
                 is_in_doubt = _check_doubt(error, is_in_doubt=is_in_doubt)
                 if await self._is_gone(key, expected):
@@ -119,11 +119,13 @@ class RetryingStore:
         try:
             return await self.get(key)
         except Unavailable as error:
-            raise OutcomeUnknown(f"object {key}: no answer to the write, and none to the read after it") from error
+            reason = _reason(key, error)
+            message = f"object {key}: no answer to the write, and none to the read after it: {reason}"
+            raise OutcomeUnknown(message) from error
 
-    def _check_tries(self, key: str, tries: int, *, is_in_doubt: bool) -> None:
+    def _check_tries(self, key: str, tries: int, error: Unavailable, *, is_in_doubt: bool) -> None:
         if tries == self._settings.tries_max:
-            raise _still_unknown(key) if is_in_doubt else _gave_up(key, tries) from None
+            raise _still_unknown(key) if is_in_doubt else _gave_up(key, tries, error) from error
 
     async def _wait(self, tries: int) -> None:
         settings = self._settings
@@ -138,8 +140,13 @@ def _check_doubt(error: OutcomeUnknown | SwapLost, *, is_in_doubt: bool) -> bool
     return True
 
 
-def _gave_up(key: str, tries: int) -> Unavailable:
-    return Unavailable(f"object {key}: the store was unavailable in {tries} tries; nothing was written")
+def _gave_up(key: str, tries: int, error: Unavailable) -> Unavailable:
+    reason = _reason(key, error)
+    return Unavailable(f"object {key}: the store was unavailable in {tries} tries; nothing was written: {reason}")
+
+
+def _reason(key: str, error: Unavailable) -> str:
+    return str(error).removeprefix(f"object {key}: ")
 
 
 def _replaced(key: str, expected: Expected) -> SwapLost:
