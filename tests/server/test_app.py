@@ -193,3 +193,17 @@ def test_counters_never_decrease_when_a_lake_is_evicted() -> None:
         metrics.follow([Count("test_grown_total", "result", "ok", times)])
 
     assert b'test_grown_total{result="ok"} 6.0' in metrics.exposition()[0]
+
+
+async def test_the_log_line_of_a_request_says_why_the_store_failed(catalogs: Catalogs) -> None:
+    store = FailingStore()
+    client = await catalogs.open(store)
+    store.error = Unavailable("object k: cannot be read: the keys are wrong")
+
+    with capture_logs() as logged:
+        await client.get("/v1/namespaces")
+    store.error = None
+
+    (line,) = [line for line in logged if line["event"] == "request"]
+    assert (line["log_level"], line["status"]) == ("warning", 503)
+    assert line["reason"] == "Unavailable: object k: cannot be read: the keys are wrong"

@@ -5,7 +5,7 @@ import pytest
 
 from sandur.catalog.records import Source
 from sandur.errors import BadRequest
-from sandur.server.addresses import check_exposure, is_loopback
+from sandur.server.addresses import check_exposure, doubts, is_loopback, resolve
 from sandur.server.context import Bearer, Identity, identify, signed_token, source_of
 from sandur.server.http import HttpRequest, Refused
 from sandur.settings import Settings, load_settings
@@ -56,6 +56,22 @@ def test_any_other_token_is_refused(value: str) -> None:
     assert caught.value.status == 401
 
 
+@pytest.mark.parametrize(
+    ("value", "message", "challenge"),
+    [
+        ("", "has no bearer token", b"Bearer"),
+        ("Basic aHVzaA==", "has no bearer token", b"Bearer"),
+        ("Bearer ", "has no bearer token", b"Bearer"),
+        ("Bearer hush2", "is wrong or has expired", b'Bearer error="invalid_token"'),
+    ],
+)
+def test_a_wrong_token_is_called_wrong_and_a_missing_one_missing(value: str, message: str, challenge: bytes) -> None:
+    with pytest.raises(Refused, match=message) as caught:
+        identify(request(authorization=value), LOCKED, needs_token=True)
+
+    assert dict(caught.value.headers) == {b"WWW-Authenticate": challenge}
+
+
 def test_the_source_of_a_pipeline_has_its_run_and_of_others_the_client() -> None:
     identity = Identity("default", "default", "anonymous")
 
@@ -80,6 +96,31 @@ def test_other_hosts_need_a_token_or_the_flag(host: str) -> None:
 
     check_exposure(Settings(host=host, allow_unauthenticated=True))
     check_exposure(load_settings(flags={"host": host, "authentication": "token", "token": "hush"}))
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "fe80::1%nowhere", "127.0.0.1.1"])
+def test_an_unknown_host_is_called_unknown(host: str) -> None:
+    with pytest.raises(BadRequest, match=f"cannot listen on host {host}: the host is unknown .* --host"):
+        resolve(host)
+
+
+@pytest.mark.parametrize(
+    ("flags", "doubt"),
+    [
+        ({"token": "hush"}, "setting token is ignored because authentication is off"),
+        ({"token": "hush", "authentication": "token"}, "setting token is shorter than 32 bytes"),
+    ],
+)
+def test_settings_that_are_hardly_meant_are_doubted(flags: dict[str, object], doubt: str) -> None:
+    (found,) = doubts(load_settings(flags=flags))
+
+    assert found.startswith(doubt)
+    assert "hush" not in found
+
+
+@pytest.mark.parametrize("flags", [{}, {"token": "s" * 32, "authentication": "token"}])
+def test_usual_settings_are_not_doubted(flags: dict[str, object]) -> None:
+    assert not list(doubts(load_settings(flags=flags)))
 
 
 def test_no_token_is_accepted_if_none_is_set() -> None:

@@ -196,3 +196,17 @@ async def test_no_path_breaks_the_server(
     answer = await client.send(request)
 
     assert answer.status_code < 500, (method, segments, answer.text)
+
+
+@pytest.mark.parametrize("mount", ["/v1", "/iceberg/v1"])
+async def test_a_client_whose_uri_ends_in_v1_is_told_to_remove_it(client: httpx.AsyncClient, mount: str) -> None:
+    answer = await client.get(f"{mount}/v1/config")
+
+    assert answer.status_code == 400
+    assert "clients add /v1 themselves: remove it from the end of the client's URI" in answer.text
+
+
+async def test_a_catalog_may_be_called_v1(catalogs: Catalogs) -> None:
+    client = await catalogs.open(default_catalog="v1")
+
+    assert (await client.get("/v1/v1/namespaces")).status_code == 200

@@ -1,17 +1,25 @@
 """Addresses and sockets of the server, and the check that an open address needs authentication."""
 
+import errno
 import ipaddress
 import socket
+from collections.abc import Iterator
 from typing import Final
 
 from sandur.errors import BadRequest
+from sandur.server.context import SECRET_BYTES_MIN
 from sandur.settings import Settings
 
 BACKLOG: Final = 2048
+_HINTS: Final = {
+    errno.EADDRINUSE: "the port is in use; choose another with --port (0 takes a free one)",
+    errno.EACCES: "this user may not use the port; choose one above 1023 with --port",
+    errno.EADDRNOTAVAIL: "it is not an address of this machine; choose another with --host",
+}
 
 
 def check_exposure(settings: Settings) -> None:
-    """BadRequest when other machines could change tables without a token."""
+    """Raise BadRequest when other machines could change tables without a token."""
     if settings.authentication == "token":
         if not settings.token:
             raise BadRequest("setting authentication: 'token' needs the setting token, the secret that clients send")
@@ -21,6 +29,28 @@ def check_exposure(settings: Settings) -> None:
             f"host {settings.host}: other machines can reach it and authentication is off. Set authentication = "
             "'token', or use --allow-unauthenticated if a proxy in front of the server authenticates clients"
         )
+
+
+def doubts(settings: Settings) -> Iterator[str]:
+    """What an operator should know about settings that are allowed, but hardly meant."""
+    if settings.token and settings.authentication == "off":
+        yield "setting token is ignored because authentication is off: set authentication = 'token' to require it"
+    elif settings.token and len(settings.token.encode()) < SECRET_BYTES_MIN:
+        yield (
+            f"setting token is shorter than {SECRET_BYTES_MIN} bytes: it can be guessed, and signed tokens are refused"
+        )
+
+
+def resolve(host: str) -> None:
+    """Raise BadRequest if the host is unknown."""
+    try:
+        socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BadRequest(
+            f"cannot listen on host {host}: the host is unknown ({reason}); use an address of this machine, such as "
+            "127.0.0.1, with --host"
+        ) from None
 
 
 def is_loopback(host: str) -> bool:
@@ -39,11 +69,8 @@ def bind_socket(host: str, port: int, *, is_shared: bool) -> socket.socket:
     Several processes can bind a shared address: the kernel spreads connections evenly over them. On one inherited
     socket the first process awake takes most of a burst.
     """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise BadRequest(f"cannot listen on {host}: {error}") from None
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if is_shared:
@@ -51,7 +78,8 @@ def bind_socket(host: str, port: int, *, is_shared: bool) -> socket.socket:
         bound.bind(address)
     except OSError as error:
         bound.close()
-        raise BadRequest(f"cannot listen on {host} port {port}: {error}") from None
+        hint = _HINTS.get(error.errno or 0, str(error))
+        raise BadRequest(f"cannot listen on {host} port {port}: {hint}") from None
     return bound
 
 

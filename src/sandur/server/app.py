@@ -123,6 +123,7 @@ class Router:
     ) -> None:
         self._unknown_status = unknown_status
         self._ignores_trailing_slash = ignores_trailing_slash
+        self._base = f"{base.strip('/')}/".encode()
         self._defaults = {} if default_prefix is None else {"prefix": quote(default_prefix, safe="").encode()}
         self._plain = _Node()
         self._prefixed = _Node()
@@ -146,7 +147,11 @@ class Router:
             values = {"prefix": segments[0]}
             node = self._prefixed.find(segments[1:], values)
         if node is None:
-            return _refusal(self._unknown_status, f"No route for request: {method} {_quote(path)}"), {}
+            message = f"No route for request: {method} {_quote(path)}"
+            if tail.startswith(self._base):
+                base = self._base.decode().strip("/")
+                message += f"; clients add /{base} themselves: remove it from the end of the client's URI"
+            return _refusal(self._unknown_status, message), {}
         route = node.routes.get(method)
         if route is None:
             allowed = ", ".join(node.routes)
@@ -193,9 +198,6 @@ class App:
         self._log = structlog.get_logger().bind()  # Bound once: each call of an unbound logger makes a new one.
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
-            return
         path = scope["raw_path"]
         for mount, dialect in self._mounts:
             if path.startswith(mount):
@@ -203,18 +205,6 @@ class App:
                 return
         method = scope["method"]
         await send_answer(await self._pages.answer(method, path), send, method=method)
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        await receive()
-        try:
-            await self._catalog.start()
-        except SandurError as error:
-            await send({"type": "lifespan.startup.failed", "message": f"sandur: {error}"})
-            return
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await self._catalog.close()
-        await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve(self, dialect: Dialect, mount: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """One request of a dialect, from its head to the end of its answer."""
@@ -226,7 +216,7 @@ class App:
         rounds = Rounds(route.operation)
         current_rounds.set(rounds)
         settings, metrics = self._settings, self._metrics
-        identity, body = None, b""
+        identity, body, failure = None, b"", _NO_FIELDS
         metrics.under_way += 1
         try:
             self._check_load()
@@ -239,7 +229,7 @@ class App:
         except ClientGone:
             answer = _CLIENT_GONE
         except Exception as error:  # noqa: BLE001 - the one place that turns errors into answers
-            answer = self._failed(error, dialect, route.operation, request_id)
+            answer, failure = self._failed(error, dialect, route.operation, request_id)
         finally:
             metrics.under_way -= 1
         try:
@@ -251,7 +241,7 @@ class App:
             metrics.observe(REQUEST_SECONDS, seconds, dialect.name, route.operation, method, route.path, status)
             metrics.observe(STORAGE_ROUNDS, rounds.count, route.operation)
             tenant, workspace, principal = identity or ("", "", "")
-            self._log.info(
+            (self._log.warning if failure else self._log.info)(
                 "request",
                 method=method,
                 route=route.path,
@@ -262,6 +252,7 @@ class App:
                 workspace=workspace,
                 principal=principal,
                 **(_NO_FIELDS if method in _READS else _changed(path, route, body)),
+                **failure,
             )
 
     def _check_load(self) -> None:
@@ -269,16 +260,21 @@ class App:
             self._metrics.count(REQUESTS_REFUSED, "busy")
             raise Busy("Too many requests are in progress; try again")
 
-    def _failed(self, error: Exception, dialect: Dialect, operation: str, request_id: str) -> Answer:
-        """The answer to a request that failed. Server errors are logged, unexpected ones with their trace."""
+    def _failed(
+        self, error: Exception, dialect: Dialect, operation: str, request_id: str
+    ) -> tuple[Answer, Mapping[str, str]]:
+        """The answer to a request that failed, and for a server error its reason, for the log line of the request.
+
+        Unexpected errors are logged with their trace.
+        """
         answer = dialect.errors.answer(error, operation, request_id)
         if isinstance(error, Refused):
             self._metrics.count(REQUESTS_REFUSED, str(error.status))
         elif not isinstance(error, SandurError):
             self._log.error("unexpected error", request_id=request_id, operation=operation, exc_info=error)
         elif answer.status >= _SERVER_ERROR:
-            self._log.warning("request failed", request_id=request_id, reason=f"{type(error).__name__}: {error}")
-        return answer
+            return answer, {"reason": f"{type(error).__name__}: {error}"}
+        return answer, _NO_FIELDS
 
 
 def _changed(path: bytes, route: Route, body: bytes) -> Mapping[str, str]:
@@ -318,7 +314,7 @@ class _Pages:
         except TimeoutError:
             return _status("not ready", reason=f"the store did not answer within {_STORE_SECONDS_MAX:g} seconds")
         except SandurError as error:
-            return _status("not ready", reason=f"the store does not answer: {error}")
+            return _status("not ready", reason=str(error))
         return _status("ready")
 
     async def _metrics(self) -> Answer:

@@ -17,9 +17,9 @@ from sandur.server.metrics import Metrics
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
+from sandur.storage.probe import reach_store
 
 _CACHE_READS: Final = "sandur_cache_reads_total"
-_READINESS_KEY: Final = "_probe/readiness"
 _METRICS_SECONDS: Final = 5.0
 
 log = structlog.get_logger()
@@ -56,7 +56,8 @@ class RunningCatalog:
         self.update_metrics()
 
     async def reach_store(self) -> None:
-        await self._store.head(_READINESS_KEY)
+        """Make one small store call; raises Unfit when the store does not answer."""
+        await reach_store(self._store)
 
     def update_metrics(self) -> None:
         """Take over the counters of the operations, and share all numbers with the other workers."""

@@ -25,8 +25,8 @@ import uvicorn
 from structlog.typing import EventDict, WrappedLogger
 
 from sandur.clock import Clock, SystemClock
-from sandur.errors import BadRequest, SandurError
-from sandur.server.addresses import BACKLOG, bind_socket, check_exposure, port_of
+from sandur.errors import BadRequest, SandurError, Unfit
+from sandur.server.addresses import BACKLOG, bind_socket, check_exposure, doubts, port_of, resolve
 from sandur.server.app import App
 from sandur.server.delta_rest.routes import DELTA
 from sandur.server.iceberg_rest.routes import iceberg_dialect
@@ -37,6 +37,7 @@ from sandur.server.unity_rest.routes import UNITY, UNITY_CONTROL
 from sandur.settings import Settings, seconds_of
 from sandur.storage.contract import ObjectStore
 from sandur.storage.locations import connect
+from sandur.storage.probe import check_store
 
 KEEP_ALIVE_SECONDS: Final = 75
 _POLL_SECONDS: Final = 0.2
@@ -75,25 +76,19 @@ def build(
     return app, catalog
 
 
-def build_app(settings: Settings, metrics_folder: Path | None) -> App:
-    """The application as uvicorn creates it in each process."""
-    app = build(settings, metrics_folder=metrics_folder)[0]
-    # A server holds many objects and makes few cycles: at the default thresholds the collector took a seventh of the
-    # CPU time.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GARBAGE_THRESHOLDS)
-    return app
-
-
 def serve(settings: Settings, announce: Callable[[int], None]) -> int:
     """Serve until a signal arrives, and return the exit code. `announce` gets the port when the server is ready."""
+    resolve(settings.host)
     check_exposure(settings)
+    if settings.workers > 1 and settings.store == "memory:":
+        raise BadRequest(f"workers {settings.workers}: a store in memory belongs to one process, use 1")
+    configure_logging(settings.log_format, settings.log_level)
+    check_store(settings, creates=True)
+    for doubt in doubts(settings):
+        log.warning(doubt)
     if settings.workers == 1:
         bound = bind_socket(settings.host, settings.port, is_shared=False)
         return _serve_here(settings, bound, None, lambda: announce(port_of(bound)))
-    if settings.store == "memory:":
-        raise BadRequest(f"workers {settings.workers}: a store in memory belongs to one process, use 1")
     # Not shared at first: a shared address could be that of another server, and nothing would fail.
     with bind_socket(settings.host, settings.port, is_shared=False) as alone:
         port = port_of(alone)
@@ -107,26 +102,26 @@ def serve(settings: Settings, announce: Callable[[int], None]) -> int:
 
 
 def _work(settings: Settings, port: int, metrics_folder: Path, report_ready: Callable[[], None]) -> None:
-    try:
-        bound = bind_socket(settings.host, port, is_shared=True)
-        code = _serve_here(settings, bound, metrics_folder, report_ready)
-    except SandurError as error:
-        sys.stderr.write(f"sandur: {error}\n")
-        code = 1
-    raise SystemExit(code)
+    configure_logging(settings.log_format, settings.log_level)
+    bound = bind_socket(settings.host, port, is_shared=True)
+    raise SystemExit(_serve_here(settings, bound, metrics_folder, report_ready))
 
 
 def _serve_here(
     settings: Settings, bound: socket.socket, metrics_folder: Path | None, report_ready: Callable[[], None]
 ) -> int:
-    configure_logging(settings.log_format, settings.log_level)
+    app, catalog = build(settings, metrics_folder=metrics_folder)
+    # A server holds many objects and makes few cycles: at the default thresholds the collector took a seventh of the
+    # CPU time.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GARBAGE_THRESHOLDS)
     config = uvicorn.Config(
-        functools.partial(build_app, settings, metrics_folder),
-        factory=True,
+        app,
         loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",
         http=PlainHttpProtocol,
         ws="none",
-        lifespan="on",
+        lifespan="off",
         log_config=None,
         access_log=False,
         proxy_headers=False,
@@ -135,7 +130,7 @@ def _serve_here(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=seconds_of(settings.shutdown_timeout),
     )
-    server = _Server(config, report_ready)
+    server = _Server(config, catalog, report_ready)
     for number in (signal.SIGTERM, signal.SIGINT):
         # This handler catches signals that arrive before uvicorn installs its own. uvicorn raises them again after its
         # shutdown; the process must not die of them then.
@@ -148,11 +143,22 @@ def _serve_here(
 
 
 class _Server(uvicorn.Server):
-    """Reports when it is ready, and stops when the process that started it ends, even if that was killed."""
+    """Opens and closes the catalog, reports when it is ready, and stops when the process that started it ends.
 
-    def __init__(self, config: uvicorn.Config, report_ready: Callable[[], None]) -> None:
+    uvicorn's own start-up would log a failure as several lines; here it is raised.
+    """
+
+    def __init__(self, config: uvicorn.Config, catalog: RunningCatalog, report_ready: Callable[[], None]) -> None:
         super().__init__(config)
+        self._catalog = catalog
         self._report_ready = report_ready
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._catalog.start()
+        try:
+            await super().serve(sockets)
+        finally:
+            await self._catalog.close()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -172,6 +178,7 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self._ready, theirs = context.Pipe(duplex=False)
         self._is_ready = False
+        self.failure: str | None = None
         self.process: SpawnProcess = context.Process(target=_run, args=(work, theirs))
         self.process.start()
         theirs.close()
@@ -180,8 +187,8 @@ class _Worker:
     def is_ready(self) -> bool:
         if not self._is_ready and self._ready.poll():
             with contextlib.suppress(EOFError):
-                self._ready.recv()
-                self._is_ready = True
+                self.failure = self._ready.recv()
+                self._is_ready = self.failure is None
         return self._is_ready
 
     @property
@@ -204,12 +211,18 @@ class _Workers:
         self._workers: list[_Worker] = []
 
     def run(self) -> int:
-        """Run until a signal arrives; the exit code is 1 when a worker dies before it is ready."""
+        """Run until a signal arrives; the exit code is 1 when a worker dies before it is ready.
+
+        Raises Unfit if a worker says why it could not start.
+        """
         with self._stopping_on_signals():
             self._workers = [_Worker(self._work) for _ in range(self._count)]
             is_healthy = self._start() and self._watch()
             code = 0 if is_healthy or self._stopping.is_set() else 1
             self._stop()
+        failures = [worker.failure for worker in self._workers if not worker.is_ready and worker.failure]
+        if code and failures:
+            raise Unfit(failures[0])
         return code
 
     def _start(self) -> bool:
@@ -265,7 +278,12 @@ class _Workers:
 
 
 def _run(work: Work, ready: Connection) -> None:
-    work(lambda: ready.send("ready"))
+    """Report to the supervisor, which prints: None when the worker is ready, or why it cannot start."""
+    try:
+        work(lambda: ready.send(None))
+    except SandurError as error:
+        ready.send(str(error))
+        raise SystemExit(1) from None
 
 
 def configure_logging(log_format: Literal["text", "json"], level: str) -> None:
