@@ -1,5 +1,6 @@
 """Reports about a table: its history as rows, and the scan and commit reports that engines send."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -7,7 +8,7 @@ import msgspec
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import Request, Source
-from sandur.errors import BadRequest
+from sandur.errors import BadRequest, Unavailable
 from sandur.iceberg.snapshots import Snapshot
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES, current_document
@@ -15,6 +16,7 @@ from sandur.operations.tables.names import resolve_name
 from sandur.storage.contract import ABSENT
 
 REPORT_BYTES_MAX: Final = 1 << 20
+REPORT_SECONDS_MAX: Final = 5.0
 
 Row = dict[str, object]
 
@@ -35,8 +37,29 @@ class _Body(msgspec.Struct, frozen=True, rename="kebab"):
     report_type: str
 
 
-async def report_metrics(lake: Lake, identifier: Identifier, report: bytes, request: Request) -> None:
-    """Store a report of a table that exists, of any type. A report that is too large is ignored."""
+async def report_metrics(
+    lake: Lake,
+    identifier: Identifier,
+    report: bytes,
+    request: Request,
+    *,
+    within_seconds: float = REPORT_SECONDS_MAX,
+) -> None:
+    """Store a report of a table that exists, of any type. A report that is too large is ignored.
+
+    No client should wait for the retries of a store that does not answer: after the time, the report is dropped and
+    Unavailable is raised.
+    """
+    try:
+        async with asyncio.timeout(within_seconds):
+            await _store_report(lake, identifier, report, request)
+    except TimeoutError:
+        raise Unavailable(
+            f"metrics report of {identifier}: dropped, because the store did not answer within {within_seconds:g} s"
+        ) from None
+
+
+async def _store_report(lake: Lake, identifier: Identifier, report: bytes, request: Request) -> None:
     try:
         body = msgspec.json.decode(report, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
