@@ -37,7 +37,9 @@ def test_the_banner_prints_how_to_activate_an_inactive_environment() -> None:
 
     show_banner(console, Settings(), "http://h:1", activation=Path("/home/me/my tools/bin/activate"))
 
-    assert "\n  source '/home/me/my tools/bin/activate'\n" in printed.getvalue()
+    text = printed.getvalue()
+    assert "\n  source '/home/me/my tools/bin/activate'\n" in text
+    assert text.index("source ") < text.index("store") < text.index("PyIceberg")
     assert "source " not in banner_text(Settings())
 
 
@@ -58,9 +60,9 @@ def test_a_token_is_printed_as_its_variable_and_never_as_its_value() -> None:
 ON_S3 = load_settings(flags={"store": "s3://b/p", "default_catalog": "lake"}, environment=S3_ENVIRONMENT)
 
 
-@pytest.mark.parametrize("engine", ["PyIceberg", "Spark", "DuckDB", "Trino", "curl"])
+@pytest.mark.parametrize("engine", ["PyIceberg", "Spark", "DuckDB", "Delta tables", "Trino", "curl"])
 def test_every_recipe_has_the_address_and_the_catalog(engine: str) -> None:
-    (lines,) = [lines for name, lines in recipes("http://h:1", ON_S3).items() if engine in name]
+    (lines,) = [lines for name, lines in recipes("http://h:1", ON_S3).items() if name.startswith(engine)]
 
     assert "http://h:1" in "\n".join(lines)
     assert "lake" in "\n".join(lines)
@@ -68,10 +70,27 @@ def test_every_recipe_has_the_address_and_the_catalog(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["PyIceberg", "Spark", "DuckDB", "Trino"])
 def test_recipes_have_the_endpoint_of_the_bucket_but_not_its_keys(engine: str) -> None:
-    (lines,) = [lines for name, lines in recipes("http://h:1", ON_S3).items() if engine in name]
+    (lines,) = [lines for name, lines in recipes("http://h:1", ON_S3).items() if name.startswith(engine)]
 
     assert "s3.example:9000" in "\n".join(lines)
     assert "hush" not in banner_text(ON_S3)
+
+
+def test_the_banner_shows_unity_delta_and_polars() -> None:
+    text = banner_text(Settings())
+
+    for line in (
+        "Unity Catalog  http://127.0.0.1:8181/api/2.1/unity-catalog",
+        "Delta          http://127.0.0.1:8181/api/2.1/unity-catalog/delta/v1",
+        "import unitycatalog.client as uc",
+        "CREATE SECRET (TYPE unity_catalog, TOKEN 'any', ENDPOINT 'http://127.0.0.1:8181', AWS_REGION 'none');",
+        "pl.scan_iceberg(",
+    ):
+        assert line in text
+
+
+def test_the_banner_says_that_a_token_is_ignored() -> None:
+    assert "off: open to everyone; the setting token is ignored" in banner_text(load_settings(flags={"token": "hush"}))
 
 
 def test_there_is_no_trino_recipe_for_a_folder() -> None:

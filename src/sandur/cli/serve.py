@@ -21,6 +21,9 @@ from sandur.spark.sessions import DEFAULT_REGION, DEFAULT_SPARK, PACKAGES
 def show_banner(console: Console, settings: Settings, url: str, *, activation: Path | None = None) -> None:
     """Print the banner; `activation` is the script of an inactive virtual environment, or None."""
     console.print(Text(f"Sandur {__version__}", style="bold"), Text("one catalog, nothing but object storage"))
+    if activation:
+        console.print(Text("In another terminal, first", style="bold cyan"))
+        console.print(Text(f"  source {shlex.quote(str(activation))}\n"), soft_wrap=True)
     for name, value in _facts(settings, url).items():
         console.print(Text(f"  {name:<15}", style="dim"), Text(value), sep="", soft_wrap=True)
     for engine, lines in recipes(url, settings).items():
@@ -28,9 +31,6 @@ def show_banner(console: Console, settings: Settings, url: str, *, activation: P
         for line in lines:
             # Not wrapped: a wrapped line cannot be pasted.
             console.print(Text(f"  {line}"), soft_wrap=True)
-    if activation:
-        console.print(Text("\nIn another terminal, first", style="bold cyan"))
-        console.print(Text(f"  source {shlex.quote(str(activation))}"), soft_wrap=True)
     console.print()
 
 
@@ -44,7 +44,10 @@ def recipes(url: str, settings: Settings) -> dict[str, list[str]]:
     found = {
         "PyIceberg": _pyiceberg(url, catalog, s3, needs_token=needs_token),
         "Spark": _spark(url, catalog, settings),
+        "Polars": _polars(),
         "DuckDB": _duckdb(url, catalog, s3, needs_token=needs_token),
+        "Delta tables, in DuckDB": _duckdb_delta(url, catalog, s3, needs_token=needs_token),
+        "Unity Catalog, in Python": _unity(url, needs_token=needs_token),
         "curl": _curl(url, catalog, needs_token=needs_token),
     }
     if s3:  # Trino cannot read a folder.
@@ -54,9 +57,13 @@ def recipes(url: str, settings: Settings) -> dict[str, list[str]]:
 
 def _facts(settings: Settings, url: str) -> dict[str, str]:
     access = "a bearer token" if settings.authentication == "token" else "open to everyone"
+    if settings.authentication == "off" and settings.token:
+        access += "; the setting token is ignored"
     facts = {
         "store": settings.store,
         "Iceberg REST": f"{url}/iceberg (and {url})",
+        "Unity Catalog": f"{url}/api/2.1/unity-catalog",
+        "Delta": f"{url}/api/2.1/unity-catalog/delta/v1",
         "catalog": settings.default_catalog,
         "workers": str(settings.workers),
         "authentication": f"{settings.authentication}: {access}",
@@ -91,6 +98,32 @@ def _pyiceberg(url: str, catalog: str, s3: S3Settings | None, *, needs_token: bo
     return [
         f"{'import os; ' if needs_token else ''}from pyiceberg.catalog import load_catalog",
         f"catalog = load_catalog('sandur', type='rest', uri='{url}', warehouse='{catalog}'{token}{store})",
+    ]
+
+
+def _polars() -> list[str]:
+    return [
+        "import polars as pl    # with the catalog of PyIceberg above",
+        "pl.scan_iceberg(catalog.load_table('NAMESPACE.TABLE')).collect()",
+    ]
+
+
+def _unity(url: str, *, needs_token: bool) -> list[str]:
+    header = "'Bearer ' + os.environ['SANDUR_TOKEN']" if needs_token else "'Bearer any'"
+    return [
+        f"{'import os; ' if needs_token else ''}import unitycatalog.client as uc",
+        f"client = uc.ApiClient(uc.Configuration(host='{url}/api/2.1/unity-catalog'))",
+        f"client.set_default_header('Authorization', {header})",
+    ]
+
+
+def _duckdb_delta(url: str, catalog: str, s3: S3Settings | None, *, needs_token: bool) -> list[str]:
+    token = "…" if needs_token else "any"
+    region = s3.region or DEFAULT_REGION if s3 else "none"
+    return [
+        "INSTALL unity_catalog; LOAD unity_catalog; INSTALL delta; LOAD delta;",
+        f"CREATE SECRET (TYPE unity_catalog, TOKEN '{token}', ENDPOINT '{url}', AWS_REGION '{region}');",
+        f"ATTACH '{catalog}' AS unity (TYPE unity_catalog);",
     ]
 
 
