@@ -57,6 +57,9 @@ RULES: Final = {
     "L3": "a trimmed version is compared with the published file; unreadable means unknown, never conflict",
     "L4": "commits are trimmed only up to a version whose published file exists",
     "L5": "a commit is decided on the record that says whether the table is dropped; a dropped table accepts none",
+    "O1": "at a chosen place, a creation writes its record, then looks for the others, then writes its name",
+    "O3 order": "a volume looks for purge orders after its record is written, and gives way to them",
+    "O3 look": "a purge looks for volumes after its order is due, and deletes nothing if there is one",
 }
 
 

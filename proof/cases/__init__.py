@@ -8,6 +8,7 @@ from proof.cases.delta import CASES as DELTA
 from proof.cases.drop import CASES as DROP
 from proof.cases.first_version import CASES as FIRST_VERSION
 from proof.cases.index import CASES as INDEX
+from proof.cases.overlaps import CASES as OVERLAPS
 from proof.cases.rename import CASES as RENAME
 from proof.cases.stage import CASES as STAGE
 from proof.cases.transaction import CASES as TRANSACTION
@@ -22,5 +23,6 @@ ALL: tuple[Case, ...] = (
     *TRANSACTION,
     *INDEX,
     *DELTA,
+    *OVERLAPS,
     *FIRST_VERSION,
 )

@@ -29,6 +29,10 @@ class BadRequest(SandurError):
     """The request itself is wrong: correct it."""
 
 
+class Incomplete(BadRequest):
+    """The request lacks something that is required."""
+
+
 class Invalid(BadRequest):
     """The request is well formed, but the rules forbid it."""
 

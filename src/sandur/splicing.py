@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar, cast, overload
 
 import msgspec
 
-from sandur.errors import BadRequest, Invalid
+from sandur.errors import BadRequest, Incomplete, Invalid
 
 T = TypeVar("T")
 
@@ -32,6 +32,8 @@ UNCOMPRESSED_BYTES_MAX = 2**30
 
 _GZIP_START = b"\x1f\x8b"
 _GZIP_WINDOW_BITS = 31
+# msgspec says only in the text of an error that a required field is absent, or null.
+_INCOMPLETE = ("Object missing required field", "got `null`")
 
 
 def malformed_error(what: str, error: Exception) -> BadRequest:
@@ -40,7 +42,9 @@ def malformed_error(what: str, error: Exception) -> BadRequest:
         return BadRequest(f"{what} is malformed: nested too deeply")
     if isinstance(error, UnicodeError):
         return BadRequest(f"{what} is malformed: not valid UTF-8")
-    return BadRequest(f"{what} is malformed: {shorten(str(error).removeprefix('JSON is malformed: '))}")
+    text = str(error).removeprefix("JSON is malformed: ")
+    kind = Incomplete if any(sign in text for sign in _INCOMPLETE) else BadRequest
+    return kind(f"{what} is malformed: {shorten(text)}")
 
 
 def shorten(text: str) -> str:

@@ -37,7 +37,12 @@ class Catalogs:
         self._stack = stack
 
     async def open(self, store: ObjectStore | None = None, **settings: object) -> httpx.AsyncClient:
-        app, catalog = build(Settings(**{"store": "memory:", "log_level": "error", **settings}), store=store)  # type: ignore[arg-type] # Given by name.
+        given = Settings(**{"store": "memory:", "log_level": "error", **settings})  # type: ignore[arg-type] # Given by name.
+        return await self.open_with(given, store)
+
+    async def open_with(self, settings: Settings, store: ObjectStore | None = None) -> httpx.AsyncClient:
+        """A server with exactly these settings."""
+        app, catalog = build(settings, store=store)
         await catalog.start()
         self._stack.push_async_callback(catalog.close)
         transport = httpx.ASGITransport(_with_plain_names(app))

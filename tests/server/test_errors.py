@@ -13,6 +13,7 @@ from sandur.errors import (
     Conflict,
     Exhausted,
     Forbidden,
+    Incomplete,
     Invalid,
     KeyReused,
     NotEmpty,
@@ -31,6 +32,7 @@ from sandur.server.iceberg_rest.errors import ERRORS
 
 EXPECTED = [
     (BadRequest("m"), "updateTable", 400, "BadRequestException"),
+    (Incomplete("m"), "updateTable", 400, "BadRequestException"),
     (Invalid("m"), "updateTable", 400, "IllegalArgumentException"),
     (WrongFormat("m"), "loadTable", 400, "IllegalArgumentException"),
     (Unprocessable("m"), "updateProperties", 422, "UnprocessableEntityException"),

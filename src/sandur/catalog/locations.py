@@ -1,8 +1,8 @@
 """Locations of tables: their normal form, the roots that they must be below, and reserved properties."""
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from sandur.catalog.identifiers import Identifier
 from sandur.errors import Invalid
@@ -15,6 +15,9 @@ _OWN_FOLDER = re.compile(r"(^|/)tenant=[^/]+/workspace=[^/]+/_catalog(/|$)")
 _UNSAFE_IN_FOLDERS = re.compile(r"[^A-Za-z0-9_.-]+")
 
 RESERVED_PREFIX: Final = "sandur."
+
+MANAGED_FOLDER: Final = "__unitystorage"
+"""Everything below this folder belongs to the catalog: no external table or volume may be there."""
 
 PATH_PROPERTIES: Final = (
     "write.data.path",
@@ -57,6 +60,14 @@ def checked_location(location: str, roots: Iterable[str]) -> str:
     return location
 
 
+def checked_external_location(location: str, roots: Iterable[str]) -> str:
+    """The normalized location of files that a client owns; Invalid outside the roots or in a managed folder."""
+    plain = normalize_location(location)
+    if MANAGED_FOLDER in plain.split("/"):
+        raise Invalid(f"Invalid location {location}: {MANAGED_FOLDER} is reserved for managed tables")
+    return checked_location(plain, roots)
+
+
 def not_allowed(location: str, allowed: Iterable[str]) -> Invalid:
     """The error for a location that is not below any of the allowed roots."""
     return Invalid(
@@ -79,6 +90,29 @@ def _problem(plain: str) -> str | None:
     return None
 
 
+class Occupied(NamedTuple):
+    """A location in use, normalized, and the text that names its user in errors."""
+
+    location: str
+    user: str
+
+
+def find_overlap(places: Iterable[str], occupied: Iterable[Occupied]) -> Invalid | None:
+    """The error if one of the places is at, below or above a location in use; None if they are free."""
+    normalized = {normalize_location(place): place for place in places if place}
+    for other in occupied:
+        for plain, place in normalized.items():
+            if is_within(plain, other.location) or is_within(other.location, plain):
+                return Invalid(f"Invalid location {place}: it overlaps {other.user} at {other.location}")
+    return None
+
+
+def check_free(places: Iterable[str], occupied: Iterable[Occupied]) -> None:
+    """Raise Invalid if one of the places is at, below or above a location in use."""
+    if error := find_overlap(places, occupied):
+        raise error
+
+
 def folder_name(text: str) -> str:
     """A folder name that every engine supports; it is not unique, so add an id where that matters."""
     return _UNSAFE_IN_FOLDERS.sub("_", text).lstrip(".") or "_"
@@ -97,15 +131,23 @@ def check_property_keys(keys: Iterable[str]) -> None:
         raise Invalid(f"Invalid properties: {', '.join(reserved)} belong to the catalog (sandur.*)")
 
 
-def check_paths(properties: Mapping[str, str], roots: Iterable[str]) -> None:
-    """Raise Invalid for a path property outside the roots."""
-    allowed = tuple(roots)
-    for key in PATH_PROPERTIES:
-        if path := properties.get(key):
-            checked_location(path, allowed)
+def paths_of(properties: Mapping[str, str]) -> Sequence[str]:
+    """The paths in the properties of a table or view."""
+    return [path for key in PATH_PROPERTIES if (path := properties.get(key))]
 
 
-def check_moved_location(location: str, current: str | None, roots: Iterable[str]) -> None:
-    """Raise Invalid for a new location outside the roots; the current location is always allowed."""
+def check_paths(properties: Mapping[str, str], roots: Iterable[str], occupied: Iterable[Occupied] = ()) -> None:
+    """Raise Invalid for a path property that is outside the roots or in use."""
+    allowed, paths = tuple(roots), paths_of(properties)
+    for path in paths:
+        checked_location(path, allowed)
+    check_free(paths, occupied)
+
+
+def check_moved_location(
+    location: str, current: str | None, roots: Iterable[str], occupied: Iterable[Occupied] = ()
+) -> None:
+    """Raise Invalid for a new location that is outside the roots or in use; the current one is always allowed."""
     if current is None or normalize_location(location) != normalize_location(current):
         checked_location(location, roots)
+        check_free((location,), occupied)

@@ -16,7 +16,7 @@ from sandur.errors import AlreadyExists, Invalid, NotEmpty, NotFound, Subject
 ENTRIES_MAX: Final = 5_000
 """The most credentials, and the most locations, of a workspace: they share one record."""
 
-_ARN: Final = re.compile(r"arn:[a-z0-9-]{1,20}:iam::\d{12}:role/[\w+=,.@/-]{1,512}\Z", re.ASCII)
+_ARN: Final = re.compile(r"arn:[a-z0-9-]{1,20}:iam::\d{1,12}:role/[\w+=,.@/-]{1,512}\Z", re.ASCII)
 _SCHEMES: Final = ("file", "s3", "gs", "abfs")
 
 E = TypeVar("E", "Credential", "ExternalLocation")

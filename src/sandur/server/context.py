@@ -14,7 +14,7 @@ import msgspec
 import rfc8785
 
 from sandur.catalog.records import Request, Source
-from sandur.errors import BadRequest
+from sandur.errors import BadRequest, Incomplete
 from sandur.operations.lake import Lake, Lakes
 from sandur.server.http import WWW_AUTHENTICATE, HttpRequest, Refused, decode_query, decode_segment
 from sandur.settings import Settings
@@ -206,10 +206,10 @@ class Call:
         return self._query
 
     def required(self, parameter: str) -> str:
-        """A parameter of the query; BadRequest when it is missing."""
+        """A parameter of the query; Incomplete when it is missing."""
         value = self.query.get(parameter)
         if not value:
-            raise BadRequest(f"Missing query parameter: {parameter}")
+            raise Incomplete(f"Missing query parameter: {parameter}")
         return value
 
     def is_set(self, parameter: str) -> bool:

@@ -35,7 +35,8 @@ async def test_config_lists_the_endpoints(unity: Unity) -> None:
     assert config["protocol-version"] == "1.0"
     assert "POST /v1/catalogs/{catalog}/schemas/{schema}/staging-tables" in config["endpoints"]
     assert problem(await unity.get("/delta/v1/config", catalog="none")) == (404, "NoSuchCatalogException")
-    assert problem(await unity.get("/delta/v1/config")) == (400, "BadRequestException")
+    assert problem(await unity.get("/delta/v1/config")) == (400, "InvalidParameterValueException")
+    assert problem(await unity.get("/delta/v1/config", catalog="")) == (400, "InvalidParameterValueException")
 
 
 async def test_a_staging_table_has_the_required_protocol_and_properties(unity: Unity) -> None:
@@ -284,6 +285,26 @@ async def test_a_table_of_another_format_is_refused(unity: Unity, client: httpx.
         assert (await unity.http.head(f"/api/2.1/unity-catalog{table}")).status_code == 204
 
 
+@pytest.mark.parametrize("removed", [True, False], ids=["absent", "null"])
+async def test_a_required_field_without_value_is_an_invalid_parameter(unity: Unity, *, removed: bool) -> None:
+    made = await created(unity)
+    uuid = made["metadata"]["table-uuid"]
+
+    def without(body: Json, field: str) -> Json:
+        return {key: value for key, value in body.items() if key != field} if removed else {**body, field: None}
+
+    action = {"action": "set-properties", "updates": {"a": "b"}}
+    refused = [
+        await unity.post(f"{T}/rename", without({"new-name": "u"}, "new-name")),
+        await unity.post(f"{SCHEMA}/tables", without(creation(await staged(unity, "u"), "u"), "columns")),
+        await unity.post(T, update(uuid, without(action, "updates"))),
+    ]
+
+    assert [problem(answer) for answer in refused] == [(400, "InvalidParameterValueException")] * 3
+    assert problem(await unity.post(f"{T}/rename", {"new-name": 1})) == (400, "BadRequestException")
+    assert (await unity.get(T)).json() == made
+
+
 async def test_a_missing_part_of_a_name_is_named_in_the_error(unity: Unity) -> None:
     base = "/delta/v1/catalogs"
 
@@ -323,6 +344,7 @@ async def test_an_external_table_keeps_the_metadata_of_its_client(unity: Unity) 
     uuid = made["metadata"]["table-uuid"]
 
     assert made["metadata"]["location"] == "memory://store/tables/default/default/main/e"
+    assert "latest-table-version" not in made  # Its commits are in the storage; the catalog does not know them.
     assert problem(await unity.post(table, update(uuid, add_commit(1)))) == (400, "InvalidParameterValueException")
     snapshot = {"action": "update-metadata-snapshot-version", "last-commit-version": 7, "last-commit-timestamp-ms": 9}
     changed = await unity.made(table, update(uuid, snapshot))
@@ -337,7 +359,7 @@ async def test_metrics_are_accepted_for_the_table_they_name(unity: Unity) -> Non
     assert (await unity.post(f"{T}/metrics", {"table-id": uuid, "report": report})).status_code == 204
     wrong = await unity.post(f"{T}/metrics", {"table-id": "00000000-0000-0000-0000-000000000000"})
     assert problem(wrong) == (400, "InvalidParameterValueException")
-    assert problem(await unity.post(f"{T}/metrics", {})) == (400, "BadRequestException")
+    assert problem(await unity.post(f"{T}/metrics", {})) == (400, "InvalidParameterValueException")
 
 
 async def test_credentials_of_a_folder_are_empty(unity: Unity) -> None:

@@ -12,6 +12,7 @@ from sandur.server.http import Refused
 
 EXPECTED = [
     (errors.BadRequest("m"), "createTable", 400, "BadRequestException"),
+    (errors.Incomplete("m"), "createTable", 400, "InvalidParameterValueException"),
     (errors.Unprocessable("m"), "createTable", 400, "BadRequestException"),
     (errors.NotEmpty("m"), "deleteTable", 400, "BadRequestException"),
     (errors.Invalid("m"), "createTable", 400, "InvalidParameterValueException"),

@@ -13,6 +13,7 @@ from sandur.errors import (
     Conflict,
     Exhausted,
     Forbidden,
+    Incomplete,
     Invalid,
     KeyReused,
     NotEmpty,
@@ -31,6 +32,7 @@ from sandur.server.unity_rest.errors import ERRORS
 
 EXPECTED = [
     (BadRequest("m"), "createTable", 400, "INVALID_ARGUMENT"),
+    (Incomplete("m"), "createTable", 400, "INVALID_ARGUMENT"),
     (Invalid("m"), "createTable", 400, "INVALID_ARGUMENT"),
     (Unprocessable("m"), "createTable", 400, "INVALID_ARGUMENT"),
     (WrongFormat("m"), "commit", 400, "UNSUPPORTED_TABLE_FORMAT"),

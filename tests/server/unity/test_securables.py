@@ -239,6 +239,16 @@ async def test_versions_are_numbered_finalized_changed_and_dropped(unity: Unity)
     ]
 
 
+async def test_a_change_of_a_model_or_version_must_change_something(unity: Unity) -> None:
+    model = await unity.made("/models", {**WHERE, "name": "m"})
+    version = await unity.made("/models/versions", {**WHERE, "model_name": "m", "source": "x"})
+
+    assert code(await unity.patch("/models/main.s.m", {})) == (400, "INVALID_ARGUMENT")
+    assert code(await unity.patch("/models/main.s.m/versions/1", {})) == (400, "INVALID_ARGUMENT")
+    assert (await unity.get("/models/main.s.m")).json() == model
+    assert (await unity.get("/models/main.s.m/versions/1")).json() == version
+
+
 async def test_versions_are_listed_in_pages(unity: Unity) -> None:
     await unity.made("/models", {**WHERE, "name": "m"})
     for _ in range(12):

@@ -46,6 +46,14 @@ async def test_invalid_credentials_are_refused(unity: Unity, body: Json) -> None
     assert code(await unity.post("/credentials", body)) == (400, "INVALID_ARGUMENT")
 
 
+async def test_the_account_of_a_role_may_have_any_number_of_digits(unity: Unity) -> None:
+    role = {"role_arn": "arn:aws:iam::987654321:role/reader"}  # As in the examples of Unity Catalog.
+
+    made = await unity.made("/credentials", {"name": "k", "purpose": "STORAGE", "aws_iam_role": role})
+
+    assert made["aws_iam_role"]["role_arn"] == role["role_arn"]
+
+
 async def test_a_location_is_created_loaded_listed_changed_and_deleted(unity: Unity, credential: Json) -> None:
     made = await unity.made("/external-locations", {"name": "l", "url": "s3a://bucket/a/", "credential_name": "k"})
     await unity.made("/credentials", {"name": "other"})

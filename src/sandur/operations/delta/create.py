@@ -30,6 +30,7 @@ from sandur.operations.delta.tables import (
 from sandur.operations.lake import Lake
 from sandur.operations.tables.creation import name_taken
 from sandur.operations.tables.names import allowed_roots
+from sandur.operations.tables.overlaps import check_places
 
 ENGINE: Final = "Sandur"
 
@@ -129,6 +130,7 @@ async def _write_first_commit(lake: Lake, plan: CreatePlan) -> int:
 async def _planned_at(lake: Lake, location: str, definition: TableDefinition, catalog: str) -> CreatePlan:
     plain = normalize_location(location)
     checked_location(plain, await allowed_roots(lake, catalog))
+    await check_places(lake, (plain,))
     return plan_table(definition, location=plain, table_id=lake.clock.new_uuid(), committer="path")
 
 

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
-from sandur.catalog.locations import checked_location, normalize_location
+from sandur.catalog.locations import MANAGED_FOLDER, check_free, checked_external_location, normalize_location
 from sandur.catalog.records import BoundRecord, Claim, DeltaStage, DeltaTable, Request, Uniform
 from sandur.delta.protocol import check_table_id
 from sandur.errors import BadRequest, Busy, Forbidden, Invalid, NotFound, SandurError, WrongFormat
@@ -26,12 +26,10 @@ from sandur.operations.tables.names import (
     resolve_name,
     resolve_namespace,
 )
+from sandur.operations.tables.overlaps import occupied_places
 from sandur.operations.tables.rename import rename
 from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned, gather_all
-
-MANAGED_FOLDER: Final = "__unitystorage"
-"""Everything below this folder belongs to the catalog: no external table may be there."""
 
 CREATE: Final = "create-delta-table"
 DELTA: Final = "DELTA"
@@ -44,12 +42,9 @@ async def stage_table(lake: Lake, identifier: Identifier, *, principal: str = ""
     Raises AlreadyExists if the name is taken. The same free name can be staged any number of times.
     """
     checked_identifier(identifier)
-    roots, namespace, found = await gather_all(
-        (
-            allowed_roots(lake, identifier.catalog),
-            resolve_namespace(lake, identifier.namespace),
-            resolve_name(lake, identifier),
-        )
+    roots = await allowed_roots(lake, identifier.catalog)
+    namespace, found, occupied = await gather_all(
+        (resolve_namespace(lake, identifier.namespace), resolve_name(lake, identifier), occupied_places(lake))
     )
     if namespace is None:
         await load_catalog(lake, identifier.catalog)  # Raises NotFound if it is the catalog that is missing.
@@ -58,11 +53,13 @@ async def stage_table(lake: Lake, identifier: Identifier, *, principal: str = ""
         raise name_taken(identifier, found.name.value, "table")
     parent = namespace.value.properties.get("location") or roots[0]
     uuid = lake.clock.new_uuid()
+    location = f"{normalize_location(parent)}/{MANAGED_FOLDER}/tables/{uuid}"
+    check_free((location,), occupied)
     now_ms = lake.clock.now_ms()
     stage = DeltaStage(
         uuid=uuid,
         identifier=identifier,
-        location=f"{normalize_location(parent)}/{MANAGED_FOLDER}/tables/{uuid}",
+        location=location,
         created_ms=now_ms,
         expires_ms=now_ms + seconds_of(lake.settings.stage_ttl) * 1_000,
         created_by=principal,
@@ -130,10 +127,8 @@ async def create_external(
     if wanted.table_type not in _VIEWS:
         if not wanted.location:
             raise Invalid("an external table needs a storage location")
-        location = normalize_location(wanted.location)
-        if MANAGED_FOLDER in location.split("/"):
-            raise Invalid(f"Invalid location {wanted.location}: {MANAGED_FOLDER} is reserved for managed tables")
-        checked_location(location, (*await allowed_roots(lake, wanted.identifier.catalog), *external_roots))
+        roots = (*await allowed_roots(lake, wanted.identifier.catalog), *external_roots)
+        location = checked_external_location(wanted.location, roots)
     draft = _Draft(lake, replace(wanted, location=location), request)
     return await Creation(lake, wanted.identifier, draft, request, CREATE).run()
 
@@ -244,7 +239,7 @@ class _Draft(Draft[DeltaTable]):
         etag = self.lake.clock.new_id()
         table = DeltaTable(uuid=uuid, table_uuid=uuid, state="unbound", kind=self.kind, etag=etag, **content)
         table = with_creation(self.lake, table, self.request)
-        return NewRecord(table, table)
+        return NewRecord(table, table, places=(table.location,) if table.location else ())
 
     async def found(self, pointer: Versioned[BoundRecord]) -> DeltaTable | None:
         return pointer.value if isinstance(pointer.value, DeltaTable) else None

@@ -11,12 +11,10 @@ from itertools import islice
 from typing import Any, Final
 
 from sandur.avro.container import open_container, read_records
-from sandur.catalog.locations import PATH_PROPERTIES, checked_location, is_within, normalize_location
+from sandur.catalog.locations import MANAGED_FOLDER, checked_location, is_within, normalize_location
 from sandur.errors import Invalid, SwapLost
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
-from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.delta.tables import MANAGED_FOLDER
 from sandur.operations.lake import Lake, LruCache
 from sandur.storage.cell import gather_all
 from sandur.storage.contract import Listed, ObjectStore
@@ -64,12 +62,6 @@ def _text(record: object, field: str) -> str:
 
 class BudgetSpent(Exception):
     """The run has deleted as many files as it may; the next run continues."""
-
-
-def table_folders(metadata: TableMetadata | ViewMetadata) -> tuple[str, ...]:
-    """The normalized folders of a table: its location, and the paths in its properties."""
-    paths = (metadata.properties.get(key) for key in PATH_PROPERTIES)
-    return tuple(dict.fromkeys(normalize_location(path) for path in (metadata.location, *paths) if path))
 
 
 @dataclass

@@ -1,36 +1,32 @@
-"""Work through the purge queue: delete the files of tables that were dropped with a purge, and of no other table.
+"""Work through the purge queue: delete the files of tables that were dropped with a purge, and no other files.
 
-An order is carried out if its drop happened, and after `purge_delay`. It is blocked for good if a living table may need
-the files. The order is deleted after all files, so that a run that dies is repeated.
+An order is carried out if its drop happened, and after `purge_delay`. It is blocked for good if a living table, volume
+or model may need the files. The order is deleted after all files, so that a run that dies is repeated.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.garbage import metadata_locations
 from sandur.catalog.locations import is_within, normalize_location
-from sandur.catalog.records import DeltaTable, Pointer, PurgeOrder
-from sandur.errors import BadRequest, Conflict, NotFound, SandurError, SwapLost, Unavailable
+from sandur.catalog.records import BoundRecord, DeltaTable, Pointer, PurgeOrder, Securable
+from sandur.errors import BadRequest, Conflict, NotFound, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.janitors.files import Budget, BudgetSpent, Purge, delete_folder, table_folders
+from sandur.operations.janitors.files import Budget, BudgetSpent, Purge, delete_folder
 from sandur.operations.janitors.sweep import DAY_MS, OnError, Swept, is_older
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.drop import is_drop_confirmed
 from sandur.operations.tables.names import allowed_roots, settle_name
+from sandur.operations.tables.overlaps import Table, known_places, living_securables, living_tables, table_folders
 from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned
-from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many
+from sandur.storage.contract import Listed
 
 T = TypeVar("T")
-
-_Table = Pointer | DeltaTable
-"""The records of tables and views with files."""
 
 ORDERS_MAX: Final = 100
 BLOCKED_KEPT_MS: Final = 30 * DAY_MS
@@ -41,7 +37,7 @@ class PurgeTarget(NamedTuple):
     """A table to purge: the order, the record of the dropped table, and the folders of its files."""
 
     order: Versioned[PurgeOrder]
-    record: _Table
+    record: Table
     folders: Sequence[str]
 
 
@@ -102,22 +98,23 @@ class _Queue:
     async def _target(self, order: Versioned[PurgeOrder]) -> PurgeTarget | None:
         found = await self._lake.bound_record(order.value.uuid, order.value.format).read()
         record = found.value if found else None
-        if isinstance(record, DeltaTable):
-            return PurgeTarget(order, record, (normalize_location(record.location),))
         try:
-            metadata = await _metadata(self._lake, record) if isinstance(record, Pointer) else None
+            folders = () if record is None or isinstance(record, Securable) else await table_folders(self._lake, record)
         except BadRequest as error:
             await self._block(order, str(error))
             return None
-        if not isinstance(record, Pointer) or metadata is None:
+        if record is None or isinstance(record, Securable) or not folders:
             await self._remove(order)
             return None
-        return PurgeTarget(order, record, table_folders(metadata))
+        return PurgeTarget(order, record, folders)
 
-    async def _purge(self, target: PurgeTarget, neighbour: _Table | None) -> None:
+    async def _purge(self, target: PurgeTarget, neighbour: BoundRecord | None) -> None:
         """Delete the files, or some of them if the budget is spent, or block the order."""
+        if isinstance(neighbour, Securable) and neighbour.state != "live":
+            self._counts["kept"] += 1  # Its creation is refused while the order is open, or the next run finds it live.
+            return
         if neighbour:
-            await self._block(target.order, f"table {neighbour.uuid} may need the files")
+            await self._block(target.order, f"{neighbour.kind} {neighbour.uuid} may need the files")
             return
         catalog = target.order.value.identifier.catalog
         roots = tuple(map(normalize_location, await allowed_roots(self._lake, catalog)))
@@ -164,7 +161,7 @@ async def _metadata(lake: Lake, pointer: Pointer) -> TableMetadata | ViewMetadat
         return None
 
 
-async def _delete_files(purge: Purge, pointer: _Table) -> None:
+async def _delete_files(purge: Purge, pointer: Table) -> None:
     if isinstance(pointer, DeltaTable):
         purge.removed += await delete_folder(purge.lake, pointer.location, purge.budget)
         return
@@ -178,58 +175,34 @@ async def _delete_files(purge: Purge, pointer: _Table) -> None:
     await purge.remove([pointer.head.metadata_location])
 
 
-async def _with_neighbours(lake: Lake, targets: Sequence[PurgeTarget]) -> list[tuple[PurgeTarget, _Table | None]]:
-    """Each target with a living table that may need its files, or None.
+async def _with_neighbours(lake: Lake, targets: Sequence[PurgeTarget]) -> list[tuple[PurgeTarget, BoundRecord | None]]:
+    """Each target with a living record that may need its files, or None.
 
-    This reads the record of every table once for all targets. A table that would need the files later is refused by
-    `check_not_purged`.
+    This reads the record of every table, volume and model once for all targets. One that would need the files later is
+    refused: a table by `check_not_purged`, a volume by `find_table_overlap`.
     """
     if not targets:
         return []
-    neighbours: dict[int, _Table] = {}
-    async for other in _living_tables(lake):
+    neighbours: dict[int, BoundRecord] = {}
+
+    def compare(other: BoundRecord) -> None:
         for at, target in enumerate(targets):
             if at not in neighbours and may_share(target, other):
                 neighbours[at] = other
+
+    async for table in living_tables(lake):
+        compare(table)
+    for securable in await living_securables(lake):
+        compare(securable)
     return [(target, neighbours.get(at)) for at, target in enumerate(targets)]
 
 
-async def _living_tables(lake: Lake) -> AsyncIterator[_Table]:
-    layout = lake.layout
-    for folder, kind in ((layout.pointers_folder(), Pointer), (layout.delta_tables_folder(), DeltaTable)):
-        after: str | None = None
-        while True:
-            page = await lake.store.list(folder, after=after)
-            stored = await get_many(lake.store, [entry.key for entry in page])
-            for listed, found in zip(page, stored, strict=True):
-                if found and (pointer := _decode(listed.key, found.data, kind)).state not in {"dropped", "killed"}:
-                    yield pointer
-            if len(page) < LIST_LIMIT_MAX:
-                break
-            after = page[-1].key
-
-
-def _decode(key: str, data: bytes, kind: type[_Table]) -> _Table:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unavailable(f"object {key}: is not a {kind.__name__}: {error}") from error
-
-
-def may_share(target: PurgeTarget, other: _Table) -> bool:
-    """Whether a living table may need files of the target: it is the same table, or the locations overlap."""
+def may_share(target: PurgeTarget, other: BoundRecord) -> bool:
+    """Whether a living record may need files of the target: it is the same table, or the locations overlap."""
     if other.uuid == target.record.uuid:
         return False
     if other.table_uuid == target.record.table_uuid:
         return True
     return any(
-        is_within(file, own) or is_within(own, folder) for file, folder in _places(other) for own in target.folders
+        is_within(file, own) or is_within(own, folder) for file, folder in known_places(other) for own in target.folders
     )
-
-
-def _places(table: _Table) -> Sequence[tuple[str, str]]:
-    """Known files of a table, each with the folder that holds all files of the table, as far as its record shows."""
-    if isinstance(table, DeltaTable):
-        return [(normalize_location(table.location),) * 2] if table.location else []
-    files = map(normalize_location, metadata_locations(table))
-    return [(file, file.rpartition("/")[0].removesuffix("/metadata")) for file in files]

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from sandur.catalog.locations import find_overlap
 from sandur.catalog.records import (
     BoundRecord,
     Catalog,
@@ -29,6 +30,7 @@ from sandur.operations.janitors.sweep import Janitor, Outcome, is_older, key_age
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts
 from sandur.operations.tables.names import active_record, settle_name
+from sandur.operations.tables.overlaps import occupied_places
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import Listed
@@ -180,6 +182,8 @@ async def visit_delta_stage(lake: Lake, listed: Listed) -> Outcome:
     if state in {"unbound", "condemned"}:
         return "kept"  # A creation is in progress, or the janitor of tables finds its orphan.
     if state == "killed":
+        if find_overlap((stage.location,), await occupied_places(lake, skips_damaged=False)):
+            return "kept"  # A volume from the time before such volumes were refused: its files stay.
         try:
             await delete_folder(lake, stage.location, Budget(lake.settings.janitor_objects_max))
         except BudgetSpent:

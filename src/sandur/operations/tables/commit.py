@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from sandur.catalog import locations
 from sandur.catalog.identifiers import Identifier, checked_identifier
+from sandur.catalog.locations import Occupied
 from sandur.catalog.records import AttemptedFile, Head, Pointer, Request
 from sandur.errors import Busy, Conflict, Invalid, SandurError, SwapLost
 from sandur.iceberg.requests import AssertCreate, AssertTableUuid, TableCommit
@@ -43,6 +44,7 @@ from sandur.operations.tables.documents import (
     write_document,
 )
 from sandur.operations.tables.names import ResolvedName, activate_name, allowed_roots, is_alive, resolve_name
+from sandur.operations.tables.overlaps import occupied_places
 from sandur.operations.transactions.resolution import TransactionAge, resolve_pending
 from sandur.storage.cell import Versioned, gather_all
 
@@ -56,17 +58,17 @@ _DELETES_OLD_FILES: Final = "write.metadata.delete-after-commit.enabled"
 async def commit_table(lake: Lake, identifier: Identifier, commit: TableCommit, request: Request) -> LoadedTable:
     """The table after the commit. A commit that asserts create creates the table; it needs no stage."""
     creates = any(isinstance(requirement, AssertCreate) for requirement in commit.requirements)
-    needs_roots = creates or _sets_paths(commit.updates)
+    needs_roots = creates or sets_paths(commit.updates)
     roots = await allowed_roots(lake, identifier.catalog) if needs_roots else ()
     if creates:
         checked_identifier(identifier)
         check_updates(commit.updates, None, roots)
         return await create_by_commit(lake, identifier, commit, roots[0], request)
-    change = TableChange(commit, roots)
+    change = TableChange(commit, roots, await occupied_places(lake) if needs_roots else ())
     return loaded_table(lake, await Commit(lake, TABLES, identifier, change, request).run())
 
 
-def _sets_paths(updates: Sequence[Update]) -> bool:
+def sets_paths(updates: Sequence[Update]) -> bool:
     return any(
         isinstance(update, SetLocation)
         or (isinstance(update, SetProperties) and any(key in locations.PATH_PROPERTIES for key in update.updates))
@@ -74,17 +76,19 @@ def _sets_paths(updates: Sequence[Update]) -> bool:
     )
 
 
-def check_updates(updates: Sequence[Update], location: str | None, roots: Sequence[str]) -> None:
-    """Refuse changes of reserved properties, and locations outside of the roots."""
+def check_updates(
+    updates: Sequence[Update], location: str | None, roots: Sequence[str], occupied: Sequence[Occupied] = ()
+) -> None:
+    """Refuse changes of reserved properties, and locations that are outside of the roots or in use."""
     for update in updates:
         match update:
             case SetProperties():
                 locations.check_property_keys(update.updates)
-                locations.check_paths(update.updates, roots)
+                locations.check_paths(update.updates, roots, occupied)
             case RemoveProperties():
                 locations.check_property_keys(update.removals)
             case SetLocation():
-                locations.check_moved_location(update.location, location, roots)
+                locations.check_moved_location(update.location, location, roots, occupied)
             case _:
                 pass
 
@@ -111,10 +115,14 @@ class Change(Protocol[M]):
 
 
 class TableChange(NamedTuple):
-    """The commit of one table, and the roots below which its files may lie (empty if the commit sets no path)."""
+    """The commit of one table, with the roots below which its files may lie and the locations where they may not.
+
+    Both are empty if the commit sets no path.
+    """
 
     commit: TableCommit
     roots: Sequence[str] = ()
+    occupied: Sequence[Occupied] = ()
 
     @property
     def asserted_uuid(self) -> str | None:
@@ -122,7 +130,7 @@ class TableChange(NamedTuple):
         return next((uuid.lower() for uuid in asserted), None)
 
     def apply(self, base: TableMetadata, *, now_ms: int) -> TableMetadata:
-        check_updates(self.commit.updates, base.location, self.roots)
+        check_updates(self.commit.updates, base.location, self.roots, self.occupied)
         return next_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
 
     def is_applied(self, current: TableMetadata) -> bool:

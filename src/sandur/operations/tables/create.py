@@ -36,6 +36,7 @@ from sandur.operations.tables.documents import (
     write_document,
 )
 from sandur.operations.tables.names import allowed_roots, namespace_not_found, resolve_name, resolve_namespace
+from sandur.operations.tables.overlaps import occupied_places, places_of
 from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned, gather_all
 
@@ -128,7 +129,7 @@ def new_document_record(
         source=request.source,
     )
     pointer = Pointer(uuid=uuid, table_uuid=table_uuid, state="unbound", kind=family.kind, head=head)
-    return NewRecord(pointer, document, document.location, tried_of(head))
+    return NewRecord(pointer, document, document.location, tried_of(head), places_of(document.metadata))
 
 
 @dataclass(frozen=True)
@@ -222,12 +223,16 @@ async def _continue_stage(
 
 async def _write_stage(lake: Lake, identifier: Identifier, metadata: TableMetadata, claim: KeyClaim) -> LoadedTable:
     uuid = metadata.table_uuid or ""
-    namespace, found = await gather_all((resolve_namespace(lake, identifier.namespace), resolve_name(lake, identifier)))
-    refusal: SandurError | None = None
+    namespace, found, occupied = await gather_all(
+        (resolve_namespace(lake, identifier.namespace), resolve_name(lake, identifier), occupied_places(lake))
+    )
+    refusal: SandurError | None
     if namespace is None:
         refusal = namespace_not_found(identifier.namespace)
     elif found:
         refusal = name_taken(identifier, found.name.value, "table")
+    else:
+        refusal = locations.find_overlap(places_of(metadata), occupied)
     if refusal:
         await claim.done(uuid=uuid, error=refusal)  # G3
         raise refusal

@@ -2,13 +2,25 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind
-from sandur.catalog.records import AttemptedFile, BoundRecord, Claim, NameRecord, Pointer, Request, head_of
+from sandur.catalog.locations import Occupied, find_overlap
+from sandur.catalog.records import (
+    AttemptedFile,
+    BoundRecord,
+    Claim,
+    Definite,
+    NameRecord,
+    Pointer,
+    Request,
+    Securable,
+    head_of,
+)
 from sandur.errors import AlreadyExists, Busy, SandurError, SwapLost
 from sandur.operations.idempotency import ClaimLost, claim_for
 from sandur.operations.index import update
@@ -25,6 +37,7 @@ from sandur.operations.tables.names import (
     resolve_namespace,
     settle_name,
 )
+from sandur.operations.tables.overlaps import find_table_overlap, occupied_places
 from sandur.storage.cell import Attempts, Cell, Versioned, gather_all
 
 T = TypeVar("T")
@@ -36,12 +49,14 @@ class NewRecord(Generic[T]):
     """What a creation writes before the name: the pointer, and the answer to the client.
 
     If there is a metadata file, `hint` is the location that the name remembers and `tried` is what the claim records.
+    `places` are the folders of its files.
     """
 
     pointer: BoundRecord
     answer: T
     hint: str = ""
     tried: AttemptedFile | None = None
+    places: Sequence[str] = ()
 
 
 class Draft(Protocol[T]):
@@ -126,6 +141,8 @@ class Creation(Generic[T]):
     _aside: tuple[str, NewRecord[T]] | None = None
     _insert: PreparedInsert | None = None
     _is_listed: bool = False
+    # The locations where no table may lie, as read before anything was written.
+    _occupied: Sequence[Occupied] | None = None
     # Whether the name may have been written for this uuid before: then the pointer is read after the name (N7).
     _is_retry: bool = False
 
@@ -142,11 +159,16 @@ class Creation(Generic[T]):
             raise
 
     async def _first_attempt(self) -> T:
-        namespace, slot, uuid = await gather_all(  # N1
+        (namespace, slot, uuid), self._occupied = await gather_all(  # N1
             (
-                resolve_namespace(self.lake, self.identifier.namespace),
-                settle_name(self.lake, self.identifier),
-                self._free_uuid(),
+                gather_all(
+                    (
+                        resolve_namespace(self.lake, self.identifier.namespace),
+                        settle_name(self.lake, self.identifier),
+                        self._free_uuid(),
+                    )
+                ),
+                self._read_occupied(),
             )
         )
         if namespace is None:
@@ -201,10 +223,24 @@ class Creation(Generic[T]):
         is_replay = self.draft.is_named_by_uuid and live.pointer.value.table_uuid == self.draft.uuid
         if is_ours and (live.uuid == uuid or is_replay):
             return await self._done(live)
-        error = self.draft.refusal(self.identifier, live.name.value)
+        return await self._refuse(uuid, self.draft.refusal(self.identifier, live.name.value))
+
+    async def _refuse(self, uuid: str, error: SandurError) -> "_Answer[T] | None":
+        """Raise the error once no attempt of this request can succeed. None to settle the name again."""
         if self.claim.held:
             return await self._kill(uuid, error)
         raise await self._refused(error, uuid)
+
+    async def _read_occupied(self) -> Sequence[Occupied]:
+        return () if self.draft.format == "unity" else await occupied_places(self.lake)
+
+    async def _find_overlap(self, made: NewRecord[T]) -> SandurError | None:
+        """O1: what overlaps the places of a written record. O2: a table at a default location has looked before."""
+        if isinstance(made.pointer, Securable):
+            return await find_table_overlap(self.lake, made.pointer) if made.places else None
+        if all(place.endswith(made.pointer.uuid) for place in made.places):
+            return None
+        return find_overlap(made.places, await self._read_occupied())
 
     async def _bind(self, uuid: str, namespace_id: str, slot: NameSlot) -> "_Answer[T] | _FreshUuid | None":
         """N2–N5: write everything aside, then the name, then confirm.
@@ -230,11 +266,15 @@ class Creation(Generic[T]):
             return None
         return await self._confirm(uuid, namespace_id, name)
 
-    async def _write_aside(self, uuid: str, namespace_id: str) -> "NewRecord[T] | _FreshUuid | None":
+    async def _write_aside(self, uuid: str, namespace_id: str) -> "NewRecord[T] | _Answer[T] | _FreshUuid | None":
         """N2: write everything that the name will refer to, once per uuid; it exists before the name is written."""
         if self._aside and self._aside[0] == uuid:
             return self._aside[1]
         made = self._drafted(uuid)
+        if self._occupied is None:
+            self._occupied = await self._read_occupied()
+        if overlap := find_overlap(made.places, self._occupied):
+            return await self._refuse(uuid, overlap)
         _, is_created, _, _ = await gather_all(
             [
                 self.draft.write(made),
@@ -248,6 +288,8 @@ class Creation(Generic[T]):
             if not isinstance(taken, NewRecord):
                 return taken
             made = taken
+        if late := await self._find_overlap(made):
+            return await self._kill(uuid, late)
         self._aside = (uuid, made)
         return made
 
@@ -281,7 +323,7 @@ class Creation(Generic[T]):
         if found.value.state not in {"unbound", "condemned"}:
             return None
         if earlier := await self.draft.found(found):
-            return NewRecord(found.value, earlier, _location_of(found.value))
+            return NewRecord(found.value, earlier, _location_of(found.value), places=made.places)
         # The attempt that made the pointer wrote no file. It may still be running: mark, look, act (G5).
         try:
             condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
@@ -389,8 +431,9 @@ class Creation(Generic[T]):
             await self.claim.done(uuid=pointer.uuid, location=_location_of(pointer))
 
     async def _refused(self, error: SandurError, uuid: str) -> SandurError:
-        """G3: with a key, the refusal is recorded before it is answered."""
-        await self.claim.done(uuid=uuid, error=error)
+        """G3: with a key, a definite refusal is recorded before it is answered."""
+        if isinstance(error, Definite):
+            await self.claim.done(uuid=uuid, error=error)
         return error
 
     def _cell(self, uuid: str) -> Cell[BoundRecord]:

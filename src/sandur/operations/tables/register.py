@@ -36,6 +36,7 @@ from sandur.operations.tables.documents import (
 )
 from sandur.operations.tables.drop import check_not_purged
 from sandur.operations.tables.names import ResolvedName, allowed_roots, is_alive, resolve_name
+from sandur.operations.tables.overlaps import check_places, places_of
 from sandur.operations.tables.views import LoadedView, loaded_view
 from sandur.operations.transactions.resolution import effective_pointer, resolve_pending
 from sandur.storage.cell import Attempts, gather_all
@@ -62,8 +63,10 @@ async def register_table(
     uuid = document.metadata.table_uuid
     if uuid:
         await check_not_purged(lake, uuid)
-    if overwrite and (replaced := await _replace_head(lake, identifier, document, request)):
-        return loaded_table(lake, replaced)
+    if overwrite:
+        await check_places(lake, places_of(document.metadata))
+        if replaced := await _replace_head(lake, identifier, document, request):
+            return loaded_table(lake, replaced)
     draft = DocumentDraft(lake, TABLES, request, lambda _: document, uuid, is_written=True)
     return loaded_table(lake, await Creation(lake, identifier, draft, request, REGISTER).run())
 

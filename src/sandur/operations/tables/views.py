@@ -1,9 +1,11 @@
 """Create, load and commit to views: as tables, with the rules of views."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sandur.catalog import locations
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
+from sandur.catalog.locations import Occupied
 from sandur.catalog.records import Request
 from sandur.iceberg.requests import TableCommit, check_create_requirements
 from sandur.iceberg.view_commit import (
@@ -16,11 +18,12 @@ from sandur.iceberg.view_commit import (
 )
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit import Commit, check_updates
+from sandur.operations.tables.commit import Commit, check_updates, sets_paths
 from sandur.operations.tables.create import DocumentDraft, chosen_location, with_defaults
 from sandur.operations.tables.creation import Creation
 from sandur.operations.tables.documents import VIEWS, Document, effective_head, encode_document, load_document
 from sandur.operations.tables.names import allowed_roots, resolve_name
+from sandur.operations.tables.overlaps import occupied_places
 
 
 class LoadedView(NamedTuple):
@@ -61,7 +64,8 @@ async def view_exists(lake: Lake, identifier: Identifier) -> bool:
 
 
 async def commit_view(lake: Lake, identifier: Identifier, commit: ViewCommit, request: Request) -> LoadedView:
-    change = ViewChange(commit, await allowed_roots(lake, identifier.catalog))
+    occupied = await occupied_places(lake) if sets_paths(commit.updates) else ()
+    change = ViewChange(commit, await allowed_roots(lake, identifier.catalog), occupied)
     return loaded_view(await Commit(lake, VIEWS, identifier, change, request).run())
 
 
@@ -74,13 +78,14 @@ class ViewChange(NamedTuple):
 
     commit: ViewCommit
     roots: tuple[str, ...]
+    occupied: Sequence[Occupied] = ()
 
     @property
     def asserted_uuid(self) -> str | None:
         return next((requirement.uuid.lower() for requirement in self.commit.requirements), None)
 
     def apply(self, base: ViewMetadata, *, now_ms: int) -> ViewMetadata:
-        check_updates(self.commit.updates, base.location, self.roots)
+        check_updates(self.commit.updates, base.location, self.roots, self.occupied)
         return next_view_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
 
     def is_applied(self, current: ViewMetadata) -> bool:
@@ -92,10 +97,11 @@ class ViewChange(NamedTuple):
         return "replace-view"
 
 
-def view_change(commit: TableCommit, roots: tuple[str, ...]) -> ViewChange:
+def view_change(commit: TableCommit, roots: tuple[str, ...], occupied: Sequence[Occupied]) -> ViewChange:
     """The change of a view from a transaction; refuses requirements and updates that only tables have."""
     requirements = checked_view_requirements(commit.requirements)
-    return ViewChange(ViewCommit(requirements=requirements, updates=checked_view_updates(commit.updates)), roots)
+    updates = checked_view_updates(commit.updates)
+    return ViewChange(ViewCommit(requirements=requirements, updates=updates), roots, occupied)
 
 
 def created_view_metadata(lake: Lake, identifier: Identifier, commit: TableCommit, root: str) -> ViewMetadata:

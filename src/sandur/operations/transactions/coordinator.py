@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, checked_identifier
+from sandur.catalog.locations import Occupied
 from sandur.catalog.records import Definite, Request, Transaction, error_of, failure_of
 from sandur.errors import BadRequest, Busy, KeyReused, OutcomeUnknown, SandurError, SwapLost
 from sandur.iceberg.requests import AssertCreate, AssertViewUuid, TableCommit
@@ -14,10 +15,11 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.lake import CommitQueues, Lake
-from sandur.operations.tables.commit import TableChange, check_updates
+from sandur.operations.tables.commit import TableChange, check_updates, sets_paths
 from sandur.operations.tables.create import created_metadata
 from sandur.operations.tables.documents import TABLES, VIEWS
 from sandur.operations.tables.names import allowed_roots
+from sandur.operations.tables.overlaps import occupied_places
 from sandur.operations.tables.views import created_view_metadata, view_change
 from sandur.operations.transactions.participants import Attempt, ChangedTable, CreatedTable, Overtaken, Replayed
 from sandur.storage.cell import Attempts, Versioned, gather_all
@@ -38,10 +40,16 @@ async def commit_transaction(
     if twice:
         raise BadRequest(f"Invalid table changes: {', '.join(twice)} is named more than once")
     roots = await allowed_roots(lake, catalog)
+    moves = any(sets_paths(commit.updates) and not _creates(commit) for _, commit in commits)
+    occupied = await occupied_places(lake) if moves else ()
     async with contextlib.AsyncExitStack() as turns:
         for identifier in sorted(identifier for identifier, _ in commits):
             await turns.enter_async_context(lake.feature(CommitQueues).turn(identifier))
-        await _Transaction(lake, commits, roots, request).run()
+        await _Transaction(lake, commits, roots, occupied, request).run()
+
+
+def _creates(commit: TableCommit) -> bool:
+    return any(isinstance(requirement, AssertCreate) for requirement in commit.requirements)
 
 
 class _Transaction:
@@ -52,11 +60,13 @@ class _Transaction:
         lake: Lake,
         commits: Sequence[tuple[Identifier, TableCommit]],
         roots: tuple[str, ...],
+        occupied: Sequence[Occupied],
         request: Request,
     ) -> None:
         self._lake = lake
         self._commits = commits
         self._roots = roots
+        self._occupied = occupied
         self._request = request
         self._id = request.key_hash or lake.clock.new_id()
         self._cell = lake.transaction(self._id)
@@ -197,10 +207,10 @@ class _Transaction:
         is_view = any(isinstance(update, AddViewVersion | SetCurrentViewVersion) for update in commit.updates) or any(
             isinstance(requirement, AssertViewUuid) for requirement in commit.requirements
         )
-        if not any(isinstance(requirement, AssertCreate) for requirement in commit.requirements):
+        if not _creates(commit):
             if is_view:
-                return ChangedTable(lake, VIEWS, identifier, view_change(commit, roots), request)
-            return ChangedTable(lake, TABLES, identifier, TableChange(commit, roots), request)
+                return ChangedTable(lake, VIEWS, identifier, view_change(commit, roots, self._occupied), request)
+            return ChangedTable(lake, TABLES, identifier, TableChange(commit, roots, self._occupied), request)
         checked_identifier(identifier)
         check_updates(commit.updates, None, roots)
         if is_view:

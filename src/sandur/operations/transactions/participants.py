@@ -11,6 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
+from sandur.catalog.locations import check_free, find_overlap
 from sandur.catalog.records import BoundRecord, NameRecord, Participant, Pending, Pointer, Request
 from sandur.errors import Busy, Conflict, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
@@ -39,6 +40,7 @@ from sandur.operations.tables.names import (
     resolve_namespace,
     settle_name,
 )
+from sandur.operations.tables.overlaps import occupied_places, places_of
 from sandur.operations.transactions.resolution import TransactionAge, effective_pointer
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT, Expected
@@ -204,11 +206,16 @@ class CreatedTable(Generic[M]):
     async def read(self, attempt: Attempt) -> None:
         """N1: the namespace and a free name. A transaction that is creating the name is resolved first (T5)."""
         del attempt
-        namespace, slot, in_use = await gather_all(
+        (namespace, slot, in_use), occupied = await gather_all(
             (
-                resolve_namespace(self.lake, self.identifier.namespace),
-                settle_name(self.lake, self.identifier),
-                self.lake.pointer(self.table_uuid).read(),
+                gather_all(
+                    (
+                        resolve_namespace(self.lake, self.identifier.namespace),
+                        settle_name(self.lake, self.identifier),
+                        self.lake.pointer(self.table_uuid).read(),
+                    )
+                ),
+                occupied_places(self.lake),
             )
         )
         live, self.expected = slot.live, slot.expected
@@ -219,6 +226,7 @@ class CreatedTable(Generic[M]):
             self.refusal = create_refusal(self.identifier, live.name.value, self.family.kind)
         else:
             self.namespace_id = namespace.value.id
+            self.refusal = find_overlap(places_of(self.metadata), occupied)
         is_left = in_use is not None and self._is_ours(in_use) and in_use.value.state in {"unbound", "condemned"}
         self.left = in_use if is_left else None
         self.uuid = self.table_uuid if in_use is None or is_left else self.lake.clock.new_uuid()
@@ -298,9 +306,15 @@ class CreatedTable(Generic[M]):
     async def confirm(self) -> None:
         """T3 namespace, T3 pointer: N4 and N5, after the names are written and before the transaction commits."""
         cell = self.lake.pointer(self.uuid)
-        has_namespace, pointer = await confirm_created(self.lake, self.identifier, self.namespace_id, cell)
+        (has_namespace, pointer), occupied = await gather_all(
+            (
+                confirm_created(self.lake, self.identifier, self.namespace_id, cell),
+                occupied_places(self.lake),  # A volume that is created later finds the pointer.
+            )
+        )
         if not has_namespace:
             raise namespace_not_found(self.identifier.namespace)
+        check_free(places_of(self.metadata), occupied)
         if pointer is None:
             raise Busy(f"{self.identifier}: a janitor removed the pointer before the name was confirmed")
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.index import place_of
-from sandur.catalog.locations import checked_location, default_location, normalize_location
+from sandur.catalog.locations import checked_external_location, default_location, normalize_location
 from sandur.catalog.records import BoundRecord, Claim, FunctionDefinition, Request, Securable, VolumeType
 from sandur.errors import Invalid, NotFound
 from sandur.operations.containers.catalogs import load_catalog
@@ -33,13 +33,17 @@ async def create_volume(
     comment: str | None,
     request: Request,
 ) -> Securable:
-    """Create a volume; Invalid if an external one is outside of the locations that the settings allow."""
+    """Create a volume.
+
+    Invalid if an external one is outside of the locations that the settings allow, or if a table is at, below or above
+    its location; Busy while the files of a dropped table there wait for deletion.
+    """
     await load_catalog(lake, identifier.catalog)
     roots = await allowed_roots(lake, identifier.catalog)
     if volume_type == "EXTERNAL":
         if not location:
             raise Invalid(f"Volume {identifier}: an external volume needs a storage_location")
-        location = checked_location(normalize_location(location), [normalize_location(root) for root in roots])
+        location = checked_external_location(location, [normalize_location(root) for root in roots])
     elif location:
         raise Invalid(f"Volume {identifier}: the catalog places a managed volume; remove storage_location {location}")
 
@@ -177,7 +181,7 @@ class _Draft(Draft[Securable]):
         made = replace(self.new, uuid=uuid, table_uuid=uuid)
         if self.root and not made.location:
             made = replace(made, location=default_location(self.root, self.identifier, uuid))
-        return NewRecord(made, made)
+        return NewRecord(made, made, places=(made.location,) if made.location else ())
 
     async def found(self, pointer: Versioned[BoundRecord]) -> Securable | None:
         return pointer.value if isinstance(pointer.value, Securable) else None

@@ -59,7 +59,6 @@ def loaded_body(loaded: LoadedDelta) -> bytes:
         loaded.metadata,
         b',"commits":',
         _encode([_commit(commit) for commit in loaded.commits]),
-        b',"latest-table-version":%d' % loaded.last_version,
     ]
     if uniform := loaded.uniform:
         iceberg = UniformIceberg(
@@ -70,6 +69,7 @@ def loaded_body(loaded: LoadedDelta) -> bytes:
         )
         parts += [b',"uniform":', _encode(Uniform(iceberg=iceberg))]
     if loaded.is_managed:
+        parts += [b',"latest-table-version":%d' % loaded.last_version]
         parts += [b',"allowed-maintenance-operations":', ALLOWED_MAINTENANCE]
     return b"".join((*parts, b"}"))
 

@@ -9,6 +9,7 @@ ERRORS: Final = ErrorMap(
     rules={
         errors.BadRequest: Rule(400, "BadRequestException"),
         errors.NotEmpty: Rule(400, "BadRequestException"),
+        errors.Incomplete: Rule(400, "InvalidParameterValueException"),
         errors.Invalid: Rule(400, "InvalidParameterValueException"),
         errors.WrongFormat: Rule(400, "UnsupportedTableFormatException"),
         (errors.NotFound, "catalog"): Rule(404, "NoSuchCatalogException"),

@@ -14,7 +14,7 @@ from sandur.catalog.identifiers import (
 )
 from sandur.catalog.infos import Comment, securable_info, version_info
 from sandur.catalog.records import FunctionDefinition, VolumeType
-from sandur.errors import BadRequest
+from sandur.errors import BadRequest, Incomplete
 from sandur.operations.unity import model_versions as versions
 from sandur.operations.unity import securables as operations
 from sandur.operations.unity.lists import list_everywhere, list_in_schema
@@ -63,6 +63,8 @@ def update_handler(kind: Kind, parameter: str = "name") -> Handler:
 
     async def update(call: Call) -> Answer:
         body = call.body(UpdateSecurable, f"update {kind} request")
+        if kind == "model" and body.comment is None and body.new_name is None:
+            raise Incomplete("update model request: neither comment nor new_name is given")
         changed = await operations.update_securable(
             call.lake,
             parse_full_name(call.value(parameter)),
@@ -201,6 +203,8 @@ async def load_version(call: Call) -> Answer:
 async def update_version(call: Call) -> Answer:
     model, number = _version(call)
     body = call.body(UpdateVersion, "update model version request")
+    if body.comment is None:
+        raise Incomplete("update model version request: comment is not given")
     changed = await versions.update_version(call.lake, model, number, comment=body.comment, request=call.request())
     return answer_with(version_info(model, changed))
 
