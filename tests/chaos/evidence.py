@@ -13,7 +13,7 @@ from sandur.operations.index.truth import list_keys, list_written_names, read_en
 from sandur.operations.index.update import update_entry
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipt
-from sandur.operations.tables.documents import request_hash_of
+from sandur.operations.tables.documents import request_part_of
 from sandur.operations.transactions import resolution
 from sandur.storage.cell import Versioned, gather_all
 from tests.chaos.clients import PAIR
@@ -153,7 +153,7 @@ async def _steps(lake: Lake, locations: Sequence[str], wrong: list[str]) -> tupl
             metadata = msgspec.json.decode(data, type=_Metadata)
             made_by = made_by or metadata.properties.get(MADE_BY, "")
             pair = metadata.properties.get(PAIR, "")
-            steps.append(Step(location, request_hash_of(location), _new_in(metadata, before), pair))
+            steps.append(Step(location, request_part_of(location), _new_in(metadata, before), pair))
             before = metadata
     return steps, made_by
 

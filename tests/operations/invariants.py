@@ -10,7 +10,7 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import Head, Pointer
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipt, receipt_of
-from sandur.operations.tables.documents import HASH_LENGTH, request_hash_of
+from sandur.operations.tables.documents import request_part, request_part_of
 from sandur.operations.tables.names import resolve_name
 from sandur.operations.transactions import resolution
 from sandur.storage.cell import Versioned
@@ -24,7 +24,7 @@ class Chain(NamedTuple):
 
     def times(self, request_hash: str) -> int:
         """How often a request was applied: every file carries the hash of its request (C3)."""
-        return sum(request_hash_of(location) == request_hash[:HASH_LENGTH] for location in self.locations)
+        return sum(request_part_of(location) == request_part(request_hash) for location in self.locations)
 
 
 async def all_pointers(lake: Lake) -> Mapping[str, Versioned[Pointer]]:

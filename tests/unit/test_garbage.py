@@ -19,6 +19,7 @@ from sandur.catalog.records import Head, Pending, Pointer
 FOLDER: Final = "s3://bucket/t/metadata"
 HASH: Final = "0123456789abcdef" * 2
 NONCE: Final = "0123456789ab"
+UUID: Final = f"01234567-89ab-8cde-b012-{NONCE}"
 
 
 def own(version: int, nonce: str = NONCE) -> str:
@@ -40,6 +41,8 @@ def pointer(uuid: str, location: str, **fields: object) -> Pointer:
 @pytest.mark.parametrize(
     ("name", "version"),
     [
+        (f"00007-{UUID}.metadata.json", 7),
+        (f"123456-{UUID}.gz.metadata.json", 123456),
         (f"00007-{HASH}-{NONCE}.metadata.json", 7),
         (f"123456-{HASH}-{NONCE}.gz.metadata.json", 123456),
         (f"s3://bucket/t/metadata/00000-{HASH}-{NONCE}.metadata.json", 0),
@@ -53,6 +56,10 @@ def test_a_file_written_by_the_catalog_is_recognized_by_its_name(name: str, vers
     "name",
     [
         "00007-5b6b2b4e-0000-4000-8000-00000000000a.metadata.json",
+        f"00007-{UUID}.metadata.json.bak",
+        f"00007-{UUID.upper()}.metadata.json",
+        f"00007-{UUID.replace('-8c', '-4c')}.metadata.json",
+        f"7-{UUID}.metadata.json",
         "v7.metadata.json",
         f"00007-{HASH}-{NONCE}.metadata.json.bak",
         f"00007-{HASH[:-1]}-{NONCE}.metadata.json",

@@ -2,13 +2,20 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sandur.catalog.locations import is_within, normalize_location
 from sandur.catalog.records import Pointer
 
-# The names of our own files: version, hash of the request, nonce of the attempt.
-_OWN_FILE = re.compile(r"([0-9]{5,9})-[0-9a-f]{32}-[0-9a-f]{12}(?:\.gz)?\.metadata\.json\Z")
+OWN_FILE: Final = (
+    r"(?:[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}|[0-9a-f]{32})-[0-9a-f]{12}(?:\.gz)?\.metadata\.json"
+)
+"""What follows the version in the name of our own files: a UUID of version 8 made of the request and the attempt.
+
+Others use random UUIDs, of version 4. Files of earlier releases have the hash of the request and a nonce.
+"""
+
+_NAME = re.compile(rf"([0-9]{{5,9}})-{OWN_FILE}\Z")
 
 
 class MetadataFile(NamedTuple):
@@ -34,7 +41,7 @@ class Owner(NamedTuple):
 
 def written_version(location: str) -> int | None:
     """The version in the name of a metadata file that the catalog wrote; None for a file of another program."""
-    match = _OWN_FILE.match(location.rpartition("/")[2])
+    match = _NAME.match(location.rpartition("/")[2])
     return int(match[1]) if match else None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
+from sandur.catalog.garbage import written_version
 from sandur.catalog.identifiers import Identifier, Kind, Namespace
 from sandur.catalog.records import BoundRecord, Head, NameRecord, Request, head_of
 from sandur.errors import NotFound, SandurError, Unavailable
@@ -26,7 +27,8 @@ from sandur.storage.contract import Version
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
 
-HASH_LENGTH: Final = 32
+_HASH_LENGTH: Final = 32
+_REQUEST_PART_LENGTH: Final = 23
 _GZIP_LEVEL: Final = 6
 _TABLE_BYTES_MAX: Final = 160 << 20
 _VIEW_BYTES_MAX: Final = 16 << 20
@@ -185,11 +187,14 @@ def cache_document(lake: Lake, family: Family[M], document: Document[M]) -> Docu
 
 
 def encode_document(lake: Lake, family: Family[M], metadata: M, *, version: int, request: Request) -> Document[M]:
-    """C3: the document of new metadata, under a name that no other attempt has: version, request and a nonce."""
+    """C3: the document of new metadata, under a name that no other attempt has: version, request and a nonce.
+
+    Request and nonce are a UUID of version 8, because the table specification asks for `<version>-<uuid>`.
+    """
     nonce = lake.clock.new_uuid().replace("-", "")[:12]
     suffix = ".gz.metadata.json" if _compresses(metadata) else ".metadata.json"
     folder = (metadata.properties.get("write.metadata.path") or f"{metadata.location}/metadata").rstrip("/")
-    location = f"{folder}/{version:05d}-{request_id(request)[:HASH_LENGTH]}-{nonce}{suffix}"
+    location = f"{folder}/{version:05d}-{request_part(request_id(request))}-{nonce}{suffix}"
     return Document(location, family.encode(metadata), dataclasses.replace(metadata, metadata_location=location))
 
 
@@ -214,15 +219,25 @@ def request_id(request: Request) -> str:
     return request.key_hash or request.hash
 
 
-def request_hash_of(location: str) -> str:
-    """The hash of the request in the name of a metadata file; empty if the name has another form."""
-    parts = location.rpartition("/")[2].split("-")
-    return parts[1] if len(parts) == 3 and len(parts[1]) == HASH_LENGTH else ""  # noqa: PLR2004 - see encode_document
+def request_part(request_hash: str) -> str:
+    """The part of a file's name that identifies its request: 74 bits of a hash, as the beginning of a UUID."""
+    digits = hashlib.sha256(request_hash[:_HASH_LENGTH].encode()).hexdigest()
+    variant = "89ab"[int(digits[15], 16) % 4]
+    return f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-{variant}{digits[16:19]}"
+
+
+def request_part_of(location: str) -> str:
+    """The request that wrote a metadata file, as `request_part` names it; empty if the catalog did not write it."""
+    if written_version(location) is None:
+        return ""
+    attempt = location.rpartition("/")[2].partition("-")[2]
+    is_old = attempt.find("-") == _HASH_LENGTH  # Earlier releases wrote the hash itself.
+    return request_part(attempt) if is_old else attempt[:_REQUEST_PART_LENGTH]
 
 
 def is_written_by(family: Family[M], document: Document[M], request: Request) -> bool:
     """C9: whether a file of this very request is the head or in its log; only committed files get there."""
-    return request_id(request)[:HASH_LENGTH] in map(request_hash_of, logged_locations(family, document))
+    return request_part(request_id(request)) in map(request_part_of, logged_locations(family, document))
 
 
 def logged_locations(family: Family[M], document: Document[M]) -> Sequence[str]:

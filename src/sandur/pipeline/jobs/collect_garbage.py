@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from sandur.catalog.garbage import OWN_FILE
 from sandur.catalog.locations import normalize_location
 from sandur.errors import SandurError, Unavailable
 from sandur.operations.containers.catalogs import list_catalogs
@@ -49,7 +50,7 @@ WARNINGS_MAX: Final = 20
 PURGE_PARTS_MAX: Final = 10_000
 _PENDING: Final = "pending_receipts"
 _COMMITTED: Final = "committed_receipts"
-_FIRST_FILE: Final = r"/0{5,9}-[0-9a-f]{32}-[0-9a-f]{12}(\.gz)?\.metadata\.json$"
+_FIRST_FILE: Final = rf"/0{{5,9}}-{OWN_FILE}$"
 _CHANGES: Final = ("removed", "settled")
 _COLUMNS: Final = column_names(CANDIDATES)
 
