@@ -1,5 +1,6 @@
 """Namespaces as clients see them, with keys and refusals."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -17,6 +18,7 @@ from sandur.errors import (
     OutcomeUnknown,
     Unprocessable,
 )
+from sandur.operations.containers.catalogs import create_catalog
 from sandur.operations.containers.drop import drop_namespace
 from sandur.operations.containers.namespaces import (
     PropertiesUpdate,
@@ -127,14 +129,45 @@ async def test_a_namespace_is_created_once() -> None:
         assert refused.value.subject == "namespace"
 
 
-async def test_a_child_needs_its_parent() -> None:
+async def test_missing_parents_are_created_with_the_child() -> None:
+    """As in Iceberg's own catalogs, where a namespace exists as soon as one below it does."""
     lake = make_lake()
 
-    with pytest.raises(NotFound, match=r"^Namespace does not exist: a$") as refused:
-        await create(lake, B)
+    properties = await create(lake, C, {"owner": "me"})
 
-    assert refused.value.subject == "namespace"
-    assert not await namespace_exists(lake, B)
+    server = make_lake(lake.store, lake.clock)
+    assert properties["owner"] == "me"
+    assert await children(server, None) == ["a"]
+    assert await children(server, A) == ["a.b"]
+    assert await children(server, B) == ["a.b.c"]
+    assert "owner" not in (await load_namespace(server, B)).properties
+
+
+async def test_the_parents_that_exist_stay_as_they_are() -> None:
+    lake = make_lake()
+    await create(lake, A, {"owner": "me"})
+
+    await create(lake, C)
+
+    assert (await load_namespace(lake, A)).properties["owner"] == "me"
+
+
+async def test_children_of_one_missing_parent_can_be_created_at_the_same_time() -> None:
+    lake = make_lake()
+    names = ["b", "c", "d"]
+
+    await asyncio.gather(*(create(make_lake(lake.store, lake.clock), Namespace("main", ("a", one))) for one in names))
+
+    assert await children(lake, A) == [f"a.{one}" for one in names]
+
+
+async def test_a_keyed_child_and_its_missing_parents_are_created_once() -> None:
+    lake = make_lake()
+
+    first = await create(lake, B, key="k")
+    again = await create(make_lake(lake.store, lake.clock), B, key="k")
+
+    assert first == again
 
 
 async def test_namespaces_of_a_catalog_that_does_not_exist_are_not_found() -> None:
@@ -300,7 +333,7 @@ async def test_a_refusal_is_replayed_under_its_key() -> None:
     with pytest.raises(AlreadyExists):
         await create(lake, A, {"x": "1"}, key="k1")
     with pytest.raises(NotFound):
-        await create(lake, C, key="k2")
+        await create(lake, Namespace("none", ("a",)), key="k2")
     await create(lake, B)
     with pytest.raises(NotEmpty):
         await drop(lake, A, key="k3")
@@ -311,8 +344,9 @@ async def test_a_refusal_is_replayed_under_its_key() -> None:
         await create(lake, A, {"x": "1"}, key="k1")
     await create(lake, A)
     await create(lake, B)
-    with pytest.raises(NotFound, match=r"Namespace does not exist: a\.b"):
-        await create(lake, C, key="k2")
+    await create_catalog(lake, "none", root=None, properties={}, request=make_request("create none"))
+    with pytest.raises(NotFound, match="Catalog does not exist: none"):
+        await create(lake, Namespace("none", ("a",)), key="k2")
     await drop(lake, B)
     with pytest.raises(NotEmpty, match=r"It holds the namespace a\.b"):
         await drop(lake, A, key="k3")

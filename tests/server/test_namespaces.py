@@ -44,6 +44,17 @@ async def test_lists_show_direct_children_only(client: httpx.AsyncClient) -> Non
     assert empty == top
 
 
+async def test_missing_parents_are_created_with_the_namespace(client: httpx.AsyncClient) -> None:
+    """The specification has no 404 for createNamespace."""
+    answer = await client.post("/v1/namespaces", json={"namespace": ["n", "o", "p"], "properties": {"owner": "me"}})
+
+    below = (await client.get("/v1/namespaces", params={"parent": "n\x1fo"})).json()
+    parent = (await client.get("/v1/namespaces/n%1Fo")).json()
+    assert answer.status_code == 200
+    assert below["namespaces"] == [["n", "o", "p"]]
+    assert "owner" not in parent["properties"]
+
+
 async def test_paging_returns_every_namespace(client: httpx.AsyncClient) -> None:
     seen, token = [], ""
     for _ in range(10):

@@ -53,7 +53,11 @@ class PropertiesUpdate(NamedTuple):
 async def create_namespace(
     lake: Lake, namespace: Namespace, properties: Mapping[str, str], request: Request
 ) -> NamespaceView:
-    """Create a namespace; AlreadyExists if the name is taken, NotFound if the parent does not exist."""
+    """Create a namespace, and first the parents that are missing; AlreadyExists if the name is taken.
+
+    Iceberg's specification knows no answer for a missing parent, and its catalogs see a namespace as soon as there is
+    one below it. The parents stay, also if the child is not created after all.
+    """
     checked_namespace(namespace)
     check_property_keys(properties)
     catalog = await NamespaceCreation(lake, namespace, properties, request).run()
@@ -181,6 +185,7 @@ class NamespaceCreation:
         self._namespace = namespace
         self._properties = dict(properties)
         self._comment = comment
+        self._request = request
         self._principal = request.source.principal
         self._cell = lake.namespace(namespace)
         self._claim = claim_for(lake, request, CREATE_NAMESPACE)
@@ -196,7 +201,7 @@ class NamespaceCreation:
         return self._made or self._record("")
 
     async def run(self) -> Catalog:
-        """Create the namespace and return its catalog; AlreadyExists, or NotFound if the parent does not exist."""
+        """Create the namespace and return its catalog; AlreadyExists, or NotFound if the parent is dropped now."""
         try:
             return await run_exactly_once(self._claim, self._attempt, self._replay)
         finally:
@@ -223,9 +228,13 @@ class NamespaceCreation:
                     return catalog
                 continue
             parent = catalog.id if self._namespace.parent is None else parent
-            await self._expect_free(found, parent)
+            await self._expect_free(found)
+            if parent is None:
+                await hold_claim(self._claim, namespace_id=self._id)  # C7: an earlier attempt has not succeeded.
+                await self._create_parent()
+                continue
             await self._write_aside(found)
-            written = await self._write(found, parent or "")
+            written = await self._write(found, parent)
             if written and await self._is_confirmed(written):
                 return catalog
         raise Busy(f"namespace {self._namespace} keeps changing")
@@ -237,11 +246,14 @@ class NamespaceCreation:
         found = await resolve_namespace(self._lake, self._namespace.parent)
         return found.value.id if found else None
 
-    async def _expect_free(self, found: Versioned[NamespaceRecord] | None, parent: str | None) -> None:
+    async def _create_parent(self) -> None:
+        if self._namespace.parent:
+            with contextlib.suppress(AlreadyExists):  # Another request has created it.
+                await NamespaceCreation(self._lake, self._namespace.parent, {}, self._request._replace(key=None)).run()
+
+    async def _expect_free(self, found: Versioned[NamespaceRecord] | None) -> None:
         if self._is_uncertain and not self._claim.is_keyed:
             raise OutcomeUnknown(f"namespace {self._namespace}: this request may have created it; it has changed since")
-        if parent is None:
-            raise parent_not_found(self._namespace)
         if found and await is_namespace_visible(self._lake, self._namespace, found.value):
             raise AlreadyExists(f"Namespace already exists: {self._namespace}", subject="namespace")
 
