@@ -1,10 +1,14 @@
 """Locations of tables and views: within the storage of their catalog, never in the catalog's own folder."""
 
+import contextlib
+import json
+
 import pytest
 
 from sandur.catalog.records import Catalog
 from sandur.errors import Invalid
 from sandur.iceberg.view_commit import ViewCommit, checked_view_updates
+from sandur.operations.containers.namespaces import update_namespace_properties
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
@@ -13,6 +17,9 @@ from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.register import register_table
 from sandur.operations.tables.views import commit_view, create_view
 from sandur.operations.transactions.coordinator import commit_transaction
+from sandur.operations.unity.securables import create_volume
+from tests.fakes.dying_store import Died, DyingStore
+from tests.fakes.fixed_clock import FixedClock
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
     NAMESPACE,
@@ -22,6 +29,7 @@ from tests.operations.requests import (
     create,
     created_by_commit,
     furnish,
+    keyed,
     load,
     request,
     set_location,
@@ -32,6 +40,7 @@ from tests.operations.requests import (
 
 T = called("t")
 UUID = "5b6b2b4e-0000-4000-8000-00000000000a"
+OTHER_UUID = "5b6b2b4e-0000-4000-8000-00000000000b"
 ROOT = "memory://store/tables/default/default/main"
 OWN_FOLDER = "memory://store/tenant=default/workspace=default/_catalog"
 
@@ -155,3 +164,70 @@ async def test_the_catalogs_own_folder_is_refused_even_if_the_root_contains_it(r
             await create_table(lake, NAMESPACE, table("t", properties=properties), request("path"))
     with pytest.raises(Invalid, match="own folder"):
         await register_table(lake, NAMESPACE, "t", f"{OWN_FOLDER}/catalogs/main.json", request=request("register"))
+
+
+async def place_namespace(lake: Lake, location: str) -> None:
+    asked = request(f"place {location}")
+    await update_namespace_properties(lake, NAMESPACE, removals=(), updates={"location": location}, request=asked)
+
+
+@pytest.mark.parametrize("form", ["{root}/sales", "{root}/sales/"])
+async def test_whatever_is_created_in_a_namespace_lies_below_its_location(lake: Lake, form: str) -> None:
+    await place_namespace(lake, form.format(root=ROOT))
+    server = make_lake(lake.store, lake.clock)
+
+    made = content(await create_table(server, NAMESPACE, table("t"), request("create")))["location"]
+    staged = content(await create_table(server, NAMESPACE, table("s", stage_create=True), request("stage")))["location"]
+    by_commit = await commit_table(lake, called("c"), created_by_commit(UUID), request("by commit"))
+    seen = json.loads((await create_view(server, NAMESPACE, view("v"), request("view"))).metadata)["location"]
+    volume = await create_volume(
+        server, called("w"), volume_type="MANAGED", location=None, comment=None, request=request("volume")
+    )
+    await commit_transaction(
+        make_lake(lake.store, lake.clock), "main", [(called("x"), created_by_commit(OTHER_UUID))], request("x")
+    )
+    in_transaction = content(await load(lake, called("x")))["location"]
+
+    for name, location in (
+        ("t", made),
+        ("s", staged),
+        ("c", content(by_commit)["location"]),
+        ("v", seen),
+        ("w", volume.location),
+        ("x", in_transaction),
+    ):
+        assert location.startswith(f"{ROOT}/sales/{name}-"), location
+        assert location.count("/") == f"{ROOT}/sales/".count("/")
+
+
+async def test_a_retry_on_another_server_honours_the_location_of_the_namespace(lake: Lake) -> None:
+    await place_namespace(lake, f"{ROOT}/sales")
+    for dies_at in range(1, 10):
+        with contextlib.suppress(Died):
+            dying = make_lake(DyingStore(lake.store, dies_at=dies_at, after=True), lake.clock)
+            await create_table(dying, NAMESPACE, table(f"t{dies_at}"), keyed(f"create {dies_at}"))
+        retrying = make_lake(lake.store, FixedClock(lake.clock.now_ms() + 3_600_000, seed=100 + dies_at))
+
+        made = await create_table(retrying, NAMESPACE, table(f"t{dies_at}"), keyed(f"create {dies_at}"))
+
+        assert content(made)["location"].startswith(f"{ROOT}/sales/t{dies_at}-")
+
+
+async def test_a_location_in_the_request_counts_more_than_that_of_the_namespace(lake: Lake) -> None:
+    await place_namespace(lake, f"{ROOT}/sales")
+
+    made = await create(lake, "t", location=f"{ROOT}/here")
+
+    assert content(made)["location"] == f"{ROOT}/here"
+
+
+async def test_a_namespace_whose_location_is_no_longer_allowed_refuses_new_tables() -> None:
+    generous = make_lake(allowed_locations=["memory://elsewhere"])
+    await furnish(generous)
+    await place_namespace(generous, "memory://elsewhere/sales")
+    strict = make_lake(generous.store, generous.clock)
+
+    with pytest.raises(Invalid, match=r"^Invalid location memory://elsewhere/sales/t-"):
+        await create(strict, "t")
+
+    assert not await table_exists(generous, T)

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sandur.catalog.identifiers import Identifier
 from sandur.errors import Invalid
 
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*):(.*)$", re.DOTALL)
@@ -116,12 +115,6 @@ def check_free(places: Iterable[str], occupied: Iterable[Occupied]) -> None:
 def folder_name(text: str) -> str:
     """A folder name that every engine supports; it is not unique, so add an id where that matters."""
     return _UNSAFE_IN_FOLDERS.sub("_", text).lstrip(".") or "_"
-
-
-def default_location(root: str, identifier: Identifier, uuid: str) -> str:
-    """A location of its own for every table: a table that reuses a name does not find the old files."""
-    folders = "/".join(folder_name(level) for level in identifier.levels)
-    return f"{root.rstrip('/')}/{folders}/{folder_name(identifier.name)}-{uuid}"
 
 
 def check_property_keys(keys: Iterable[str]) -> None:

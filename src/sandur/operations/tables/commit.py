@@ -63,7 +63,7 @@ async def commit_table(lake: Lake, identifier: Identifier, commit: TableCommit, 
     if creates:
         checked_identifier(identifier)
         check_updates(commit.updates, None, roots)
-        return await create_by_commit(lake, identifier, commit, roots[0], request)
+        return await create_by_commit(lake, identifier, commit, roots, request)
     change = TableChange(commit, roots, await occupied_places(lake) if needs_roots else ())
     return loaded_table(lake, await Commit(lake, TABLES, identifier, change, request).run())
 

@@ -35,7 +35,13 @@ from sandur.operations.tables.documents import (
     version_in_name,
     write_document,
 )
-from sandur.operations.tables.names import allowed_roots, namespace_not_found, resolve_name, resolve_namespace
+from sandur.operations.tables.names import (
+    allowed_roots,
+    default_location,
+    namespace_not_found,
+    resolve_name,
+    resolve_namespace,
+)
 from sandur.operations.tables.overlaps import occupied_places, places_of
 from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned, gather_all
@@ -56,7 +62,7 @@ async def create_table(lake: Lake, namespace: Namespace, create: CreateTable, re
     locations.check_paths(properties, roots)
 
     def metadata(uuid: str) -> TableMetadata:
-        location = chosen_location(create.location, roots, identifier, uuid)
+        location = chosen_location(lake, create.location, roots, identifier, uuid)
         return create_table_metadata(create, location=location, table_uuid=uuid, now_ms=lake.clock.now_ms())
 
     def document(uuid: str) -> Document[TableMetadata]:
@@ -69,10 +75,12 @@ async def create_table(lake: Lake, namespace: Namespace, create: CreateTable, re
 
 
 async def create_by_commit(
-    lake: Lake, identifier: Identifier, commit: TableCommit, root: str, request: Request
+    lake: Lake, identifier: Identifier, commit: TableCommit, roots: Sequence[str], request: Request
 ) -> LoadedTable:
     """The end of a create transaction: the commit's own updates build the table, whatever was staged."""
-    metadata = created_metadata(lake, identifier, commit, root)
+    if needs_location(commit):
+        await resolve_namespace(lake, identifier.namespace)
+    metadata = created_metadata(lake, identifier, commit, roots)
 
     def document(uuid: str) -> Document[TableMetadata]:
         del uuid  # The metadata has its own.
@@ -85,21 +93,29 @@ async def create_by_commit(
     return loaded_table(lake, created)
 
 
-def created_metadata(lake: Lake, identifier: Identifier, commit: TableCommit, root: str) -> TableMetadata:
+def created_metadata(lake: Lake, identifier: Identifier, commit: TableCommit, roots: Sequence[str]) -> TableMetadata:
     """The metadata that the updates of a commit build from nothing."""
-    updates = with_defaults(lake, identifier, commit.updates, root)
+    updates = with_defaults(lake, identifier, commit, roots)
     return next_metadata(None, commit.requirements, updates, now_ms=lake.clock.now_ms())
 
 
-def with_defaults(lake: Lake, identifier: Identifier, updates: Sequence[Update], root: str) -> Sequence[Update]:
-    """The updates that create a table or view, with a uuid and a location if they set none."""
-    complete = list(updates)
-    uuid = next((update.uuid for update in updates if isinstance(update, AssignUuid)), None)
+def needs_location(commit: TableCommit) -> bool:
+    """Whether a commit that creates leaves the location to the catalog."""
+    return not any(isinstance(update, SetLocation) for update in commit.updates)
+
+
+def with_defaults(lake: Lake, identifier: Identifier, commit: TableCommit, roots: Sequence[str]) -> Sequence[Update]:
+    """The updates that create a table or view, with a uuid and a location if they set none.
+
+    If they set no location, the caller has read the namespace in the same request.
+    """
+    complete = list(commit.updates)
+    uuid = next((update.uuid for update in complete if isinstance(update, AssignUuid)), None)
     if uuid is None:
         uuid = lake.clock.new_uuid()
         complete.insert(0, AssignUuid(uuid=uuid))
-    if not any(isinstance(update, SetLocation) for update in updates):
-        complete.append(SetLocation(location=locations.default_location(root, identifier, uuid)))
+    if needs_location(commit):
+        complete.append(SetLocation(location=default_location(lake, identifier, roots, uuid)))
     return complete
 
 
@@ -197,7 +213,7 @@ async def _stage_table(
         raise Unsupported("stage-create is disabled (setting stage_create)")
     claim = claim_for(lake, request, STAGE)
     try:
-        return await _write_stage(lake, identifier, metadata_of(lake.clock.new_uuid()), claim)
+        return await _write_stage(lake, identifier, metadata_of, lake.clock.new_uuid(), claim)
     except ClaimLost:
         return await _continue_stage(lake, identifier, metadata_of, claim)
     except SandurError:
@@ -212,20 +228,22 @@ async def _continue_stage(
     followed = await claim.follow()
     if stage := await lake.stage(identifier, followed.uuid).read():
         return LoadedTable(metadata=bytes(stage.value.metadata), table_uuid=followed.uuid)
-    metadata = metadata_of(followed.uuid)
     if followed.state == "done":  # Committed or expired since; the first answer is still what the client wants.
-        return LoadedTable(metadata=encode_table_metadata(metadata), table_uuid=followed.uuid)
+        await resolve_namespace(lake, identifier.namespace)
+        return LoadedTable(metadata=encode_table_metadata(metadata_of(followed.uuid)), table_uuid=followed.uuid)
     try:
-        return await _write_stage(lake, identifier, metadata, claim)
+        return await _write_stage(lake, identifier, metadata_of, followed.uuid, claim)
     except ClaimLost:
         raise Busy(f"{identifier}: another attempt of this request is staging it") from None
 
 
-async def _write_stage(lake: Lake, identifier: Identifier, metadata: TableMetadata, claim: KeyClaim) -> LoadedTable:
-    uuid = metadata.table_uuid or ""
+async def _write_stage(
+    lake: Lake, identifier: Identifier, metadata_of: Callable[[str], TableMetadata], uuid: str, claim: KeyClaim
+) -> LoadedTable:
     namespace, found, occupied = await gather_all(
         (resolve_namespace(lake, identifier.namespace), resolve_name(lake, identifier), occupied_places(lake))
     )
+    metadata = metadata_of(uuid)
     refusal: SandurError | None
     if namespace is None:
         refusal = namespace_not_found(identifier.namespace)
@@ -262,10 +280,10 @@ async def forget_stage(lake: Lake, identifier: Identifier, uuid: str) -> None:
             await cell.empty(expected=stage.version)
 
 
-def chosen_location(wanted: str | None, roots: tuple[str, ...], identifier: Identifier, uuid: str) -> str:
+def chosen_location(lake: Lake, wanted: str | None, roots: tuple[str, ...], identifier: Identifier, uuid: str) -> str:
     """The requested location, if it is allowed, in the form of the request; without a request the default."""
     if not wanted:
-        return locations.default_location(roots[0], identifier, uuid)
+        return default_location(lake, identifier, roots, uuid)
     return locations.checked_location(without_trailing_slash(wanted), roots)
 
 

@@ -74,7 +74,10 @@ class Draft(Protocol[T]):
     def kind(self) -> Kind: ...
 
     def made(self, uuid: str) -> NewRecord[T]:
-        """The record for that uuid; `Creation` adds the name, the state and the request."""
+        """The record for that uuid; `Creation` adds the name, the state and the request.
+
+        It is called after the namespace was read, for `default_location`.
+        """
         ...
 
     async def write(self, made: NewRecord[T]) -> None:
@@ -197,7 +200,10 @@ class Creation(Generic[T]):
             return await self.draft.answered(claim)
         self._is_retry = True
         try:
-            slot = await settle_name(self.lake, self.identifier)  # The name first, then the pointer.
+            # The name first, then the pointer. The namespace may say where its tables lie.
+            slot, _ = await gather_all(
+                (settle_name(self.lake, self.identifier), resolve_namespace(self.lake, self.identifier.namespace))
+            )
             return await self._create(claim.uuid, claim.namespace_id, slot)
         except ClaimLost:
             raise Busy(f"{self.identifier}: another attempt of this request is creating it") from None

@@ -6,12 +6,13 @@ A reader asks what exists under a name (`resolve_name`). A writer first finishes
 
 import contextlib
 import functools
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, NamedTuple, TypeVar, get_args
 
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace
+from sandur.catalog.locations import checked_location, folder_name
 from sandur.catalog.records import BoundRecord, Catalog, NameRecord, NamespaceRecord, Pointer
 from sandur.errors import Busy, NotFound, SwapLost
 from sandur.operations.lake import Lake
@@ -123,6 +124,20 @@ async def allowed_roots(lake: Lake, catalog: str) -> tuple[str, ...]:
     if found is None or not catalog_exists(found.value):
         raise NotFound(f"Catalog does not exist: {catalog}", subject="catalog")
     return (found.value.root, *lake.locations.others)
+
+
+def default_location(lake: Lake, identifier: Identifier, roots: Sequence[str], uuid: str) -> str:
+    """A location of its own for every table: a table that reuses a name does not find the old files.
+
+    It is below the `location` of the namespace, which the caller has read in the same request, or below the root of the
+    catalog. Raises Invalid if the settings no longer allow the location of the namespace.
+    """
+    namespace = lake.namespace(identifier.namespace).last_seen
+    parent = namespace.value.properties.get("location") if namespace else None
+    folder = f"{folder_name(identifier.name)}-{uuid}"
+    if parent:
+        return checked_location(f"{parent.rstrip('/')}/{folder}", roots)
+    return "/".join([roots[0].rstrip("/"), *map(folder_name, identifier.levels), folder])
 
 
 def namespace_not_found(namespace: Namespace) -> NotFound:

@@ -42,7 +42,7 @@ async def create_view(lake: Lake, namespace: Namespace, create: CreateView, requ
     locations.check_paths(properties, roots)
 
     def document(uuid: str) -> Document[ViewMetadata]:
-        location = chosen_location(create.location, roots, identifier, uuid)
+        location = chosen_location(lake, create.location, roots, identifier, uuid)
         metadata = create_view_metadata(create, location=location, view_uuid=uuid, now_ms=lake.clock.now_ms())
         return encode_document(lake, VIEWS, metadata, version=0, request=request)
 
@@ -104,8 +104,10 @@ def view_change(commit: TableCommit, roots: tuple[str, ...], occupied: Sequence[
     return ViewChange(ViewCommit(requirements=requirements, updates=updates), roots, occupied)
 
 
-def created_view_metadata(lake: Lake, identifier: Identifier, commit: TableCommit, root: str) -> ViewMetadata:
+def created_view_metadata(
+    lake: Lake, identifier: Identifier, commit: TableCommit, roots: tuple[str, ...]
+) -> ViewMetadata:
     """The metadata that the updates of a transaction build from nothing."""
-    updates = with_defaults(lake, identifier, commit.updates, root)
+    updates = with_defaults(lake, identifier, commit, roots)
     check_create_requirements(commit.requirements)
     return next_view_metadata(None, (), updates, now_ms=lake.clock.now_ms())

@@ -16,9 +16,9 @@ from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.lake import CommitQueues, Lake
 from sandur.operations.tables.commit import TableChange, check_updates, sets_paths
-from sandur.operations.tables.create import created_metadata
+from sandur.operations.tables.create import created_metadata, needs_location
 from sandur.operations.tables.documents import TABLES, VIEWS
-from sandur.operations.tables.names import allowed_roots
+from sandur.operations.tables.names import allowed_roots, resolve_namespace
 from sandur.operations.tables.overlaps import occupied_places
 from sandur.operations.tables.views import created_view_metadata, view_change
 from sandur.operations.transactions.participants import Attempt, ChangedTable, CreatedTable, Overtaken, Replayed
@@ -42,6 +42,8 @@ async def commit_transaction(
     roots = await allowed_roots(lake, catalog)
     moves = any(sets_paths(commit.updates) and not _creates(commit) for _, commit in commits)
     occupied = await occupied_places(lake) if moves else ()
+    placed = {one.namespace for one, commit in commits if _creates(commit) and needs_location(commit)}
+    await gather_all(resolve_namespace(lake, namespace) for namespace in placed)  # For `default_location`.
     async with contextlib.AsyncExitStack() as turns:
         for identifier in sorted(identifier for identifier, _ in commits):
             await turns.enter_async_context(lake.feature(CommitQueues).turn(identifier))
@@ -214,9 +216,9 @@ class _Transaction:
         checked_identifier(identifier)
         check_updates(commit.updates, None, roots)
         if is_view:
-            view = created_view_metadata(lake, identifier, commit, roots[0])
+            view = created_view_metadata(lake, identifier, commit, roots)
             return CreatedTable(lake, VIEWS, identifier, view, view.view_uuid, request)
-        table = created_metadata(lake, identifier, commit, roots[0])
+        table = created_metadata(lake, identifier, commit, roots)
         return CreatedTable(lake, TABLES, identifier, table, table.table_uuid or "", request)
 
     def _held(self) -> Versioned[Transaction]:

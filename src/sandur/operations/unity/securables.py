@@ -1,6 +1,7 @@
 """Create, load, update, rename and drop volumes, functions and registered models."""
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.index import place_of
-from sandur.catalog.locations import checked_external_location, default_location, normalize_location
+from sandur.catalog.locations import checked_external_location, normalize_location
 from sandur.catalog.records import BoundRecord, Claim, FunctionDefinition, Request, Securable, VolumeType
 from sandur.errors import Invalid, NotFound
 from sandur.operations.containers.catalogs import load_catalog
@@ -16,7 +17,7 @@ from sandur.operations.containers.records import RecordChange, with_creation
 from sandur.operations.lake import Lake
 from sandur.operations.tables.creation import Creation, Draft, NewRecord
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.names import allowed_roots, resolve_name
+from sandur.operations.tables.names import allowed_roots, default_location, resolve_name
 from sandur.operations.tables.rename import rename
 from sandur.storage.cell import Versioned
 
@@ -48,7 +49,7 @@ async def create_volume(
         raise Invalid(f"Volume {identifier}: the catalog places a managed volume; remove storage_location {location}")
 
     new = _new(kind="volume", comment=comment, volume_type=volume_type, location=location or "")
-    return await _create(lake, identifier, new, roots[0], request)
+    return await _create(lake, identifier, new, roots, request)
 
 
 async def create_function(
@@ -62,14 +63,14 @@ async def create_function(
     await load_catalog(lake, identifier.catalog)
 
     new = _new(kind="function", comment=comment, function=function)
-    return await _create(lake, identifier, new, None, request)
+    return await _create(lake, identifier, new, (), request)
 
 
 async def create_model(lake: Lake, identifier: Identifier, *, comment: str | None, request: Request) -> Securable:
     await load_catalog(lake, identifier.catalog)
     roots = await allowed_roots(lake, identifier.catalog)
 
-    return await _create(lake, identifier, _new(kind="model", comment=comment), roots[0], request)
+    return await _create(lake, identifier, _new(kind="model", comment=comment), roots, request)
 
 
 async def load_securable(lake: Lake, identifier: Identifier, kind: Kind) -> Securable:
@@ -155,8 +156,10 @@ async def _found(lake: Lake, identifier: Identifier, kind: Kind) -> Versioned[Se
     return Versioned(found.pointer.value, found.pointer.version)
 
 
-async def _create(lake: Lake, identifier: Identifier, new: Securable, root: str | None, request: Request) -> Securable:
-    draft = _Draft(lake, identifier, with_creation(lake, new, request), root)
+async def _create(
+    lake: Lake, identifier: Identifier, new: Securable, roots: Sequence[str], request: Request
+) -> Securable:
+    draft = _Draft(lake, identifier, with_creation(lake, new, request), roots)
     return await Creation(lake, checked_identifier(identifier), draft, request, f"create-{new.kind}").run()
 
 
@@ -164,13 +167,13 @@ async def _create(lake: Lake, identifier: Identifier, new: Securable, root: str 
 class _Draft(Draft[Securable]):
     """A volume, function or model for the creation engine: it has no files to write.
 
-    Without a location it gets one below `root`, unless that is None.
+    Without a location it gets one below its namespace's, unless there are no roots.
     """
 
     lake: Lake
     identifier: Identifier
     new: Securable
-    root: str | None
+    roots: Sequence[str]
     format: Format = "unity"
 
     @property
@@ -179,8 +182,8 @@ class _Draft(Draft[Securable]):
 
     def made(self, uuid: str) -> NewRecord[Securable]:
         made = replace(self.new, uuid=uuid, table_uuid=uuid)
-        if self.root and not made.location:
-            made = replace(made, location=default_location(self.root, self.identifier, uuid))
+        if self.roots and not made.location:
+            made = replace(made, location=default_location(self.lake, self.identifier, self.roots, uuid))
         return NewRecord(made, made, places=(made.location,) if made.location else ())
 
     async def found(self, pointer: Versioned[BoundRecord]) -> Securable | None:
