@@ -15,6 +15,7 @@ Subject = Literal[
     "external location",
     "user",
     "metastore",
+    "dependency",
     "file",
     "plan",
     "plan task",

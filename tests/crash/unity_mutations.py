@@ -268,12 +268,12 @@ MUTATIONS: Final = (
     Mutation(
         "update grants",
         lambda server, sent: access.update_grants(
-            server, "catalog", "main", (PermissionsChange("me", ("SELECT",), ()),), sent
+            server, "catalog", "main", (PermissionsChange("old@x.org", ("SELECT",), ()),), sent
         ),
         _grants,
-        {"me": ("SELECT",)},
+        {"old@x.org": ("SELECT",)},
         undone=lambda server, sent: access.update_grants(
-            server, "catalog", "main", (PermissionsChange("me", (), ("SELECT",)),), sent
+            server, "catalog", "main", (PermissionsChange("old@x.org", (), ("SELECT",)),), sent
         ),
         undone_as={},
     ),
@@ -282,8 +282,14 @@ MUTATIONS: Final = (
         lambda server, sent: _create_location(server, "new", sent),
         lambda server: _located(server, "new"),
         expected=True,
-        undone=lambda server, sent: registry.drop_location(server, "new", sent),
+        undone=lambda server, sent: registry.drop_location(server, "new", force=False, request=sent),
         undone_as=False,
+    ),
+    Mutation(
+        "drop location",
+        lambda server, sent: registry.drop_location(server, "l", force=False, request=sent),
+        lambda server: _located(server, "l"),
+        expected=False,
     ),
     Mutation(
         "drop credential by force",

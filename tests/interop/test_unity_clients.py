@@ -1,12 +1,15 @@
 """Clients of Unity Catalog's classic API against a real server: `unitycatalog-client`, and DuckDB's catalog."""
 
+import datetime as dt
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import deltalake
 import duckdb
 import httpx
 import polars as pl
+import pyarrow as pa
 import pytest
 import unitycatalog.client as uc
 from unitycatalog.client.exceptions import ApiException
@@ -181,9 +184,9 @@ async def test_grants_credentials_and_locations_work(client: uc.ApiClient, schem
     locations = uc.ExternalLocationsApi(client)
     name = f"main.{schema}"
 
-    change = uc.PermissionsChange(principal="me", add=[uc.Privilege.USE_SCHEMA], remove=[])
+    change = uc.PermissionsChange(principal="anonymous", add=[uc.Privilege.USE_SCHEMA], remove=[])
     await grants.update(uc.SecurableType.SCHEMA, name, uc.UpdatePermissions(changes=[change]))
-    granted = await grants.get(uc.SecurableType.SCHEMA, name, principal="me")
+    granted = await grants.get(uc.SecurableType.SCHEMA, name, principal="anonymous")
     role = uc.AwsIamRoleRequest(role_arn="arn:aws:iam::123456789012:role/reader")
     await credentials.create_credential(uc.CreateCredentialRequest(name=schema, aws_iam_role=role))
     location = await locations.create_external_location(
@@ -191,7 +194,7 @@ async def test_grants_credentials_and_locations_work(client: uc.ApiClient, schem
     )
 
     assert granted.privilege_assignments == [
-        uc.PrivilegeAssignment(principal="me", privileges=[uc.Privilege.USE_SCHEMA])
+        uc.PrivilegeAssignment(principal="anonymous", privileges=[uc.Privilege.USE_SCHEMA])
     ]
     assert location.credential_name == schema
     assert (await uc.MetastoresApi(client).summary()).metastore_id
@@ -218,6 +221,64 @@ def test_duckdb_lists_schemas_and_tables_of_every_format(server: ServerProcess, 
 
     assert ("ducks",) in schemas
     assert ("iceberg",) in tables
+
+
+TIMES = {
+    "type": "struct",
+    "schema-id": 0,
+    "fields": [
+        {"id": 1, "name": "id", "type": "long", "required": False},
+        {"id": 2, "name": "at", "type": "timestamp", "required": False},
+        {"id": 3, "name": "any", "type": "variant", "required": False},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def mixed_schema(server: ServerProcess, folder: Path) -> str:
+    """A schema with an Iceberg table, a view and two Delta tables; `timestamp_ntz` is in two of the tables."""
+    times = [dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=zone) for zone in (dt.UTC, None)]
+    with httpx.Client(base_url=server.url) as http:
+        http.post(f"{UNITY}/schemas", json={"catalog_name": "main", "name": "mixed"}).raise_for_status()
+        iceberg = {**create_table("iceberg"), "schema": TIMES, "properties": {"format-version": "3"}}
+        http.post("/v1/main/namespaces/mixed/tables", json=iceberg).raise_for_status()
+        http.post("/v1/main/namespaces/mixed/views", json=create_view("seen")).raise_for_status()
+        for name, kind, time in zip(("delta", "delta_ntz"), ("timestamp", "timestamp_ntz"), times, strict=True):
+            location = f"file://{folder}/allowed/mixed/{name}"
+            deltalake.write_deltalake(location, pa.table({"id": [1], "time": [time]}))
+            columns = [{"name": "id", "type_text": "bigint"}, {"name": "time", "type_text": kind}]
+            table = {"catalog_name": "main", "schema_name": "mixed", "name": name, "table_type": "EXTERNAL"}
+            where = {"data_source_format": "DELTA", "storage_location": location, "columns": columns}
+            http.post(f"{UNITY}/tables", json={**table, **where}).raise_for_status()
+    return "mixed"
+
+
+def test_duckdb_reads_delta_tables_beside_types_that_it_does_not_know(server: ServerProcess, mixed_schema: str) -> None:
+    session = duckdb.connect()
+    for name in ("httpfs", "delta", "unity_catalog"):
+        session.load_extension(str(extension_file(name)))
+    session.execute(f"CREATE SECRET (TYPE unity_catalog, TOKEN 'any', ENDPOINT '{server.url}', AWS_REGION 'none')")
+    session.execute(f"ATTACH 'main' AS uc (TYPE unity_catalog, DEFAULT_SCHEMA '{mixed_schema}')")
+
+    tables = session.execute("SELECT table_name FROM duckdb_tables() WHERE schema_name = 'mixed'").fetchall()
+    rows = session.execute("SELECT id, epoch(time) FROM uc.mixed.delta").fetchall()
+
+    assert sorted(tables) == [("delta",), ("iceberg",), ("seen",)]
+    assert rows == [(1, dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC).timestamp())]
+    for name in ("delta_ntz", "iceberg"):
+        with pytest.raises(duckdb.Error):
+            session.execute(f"SELECT * FROM uc.mixed.{name}")
+    assert session.execute("SELECT id FROM uc.mixed.delta").fetchall() == [(1,)]
+
+
+def test_polars_reads_delta_tables_beside_an_iceberg_table(server: ServerProcess, mixed_schema: str) -> None:
+    catalog = pl.Catalog(server.url, bearer_token=ANYBODY, require_https=False)
+
+    tables = catalog.list_tables("main", mixed_schema)
+
+    assert [table.name for table in tables] == ["delta", "delta_ntz", "iceberg", "seen"]
+    for name in ("delta", "delta_ntz"):
+        assert catalog.scan_table("main", mixed_schema, name).collect()["id"].to_list() == [1]
 
 
 def test_polars_creates_lists_writes_reads_and_drops(server: ServerProcess, folder: Path) -> None:

@@ -1,11 +1,12 @@
 """Grants: which principal has which privileges on a securable."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, Literal, get_args
 
 import msgspec
 
 from sandur.catalog.records import LastChange, Record
+from sandur.catalog.users import user_not_found
 from sandur.errors import Invalid
 
 Privilege = Literal[
@@ -71,8 +72,13 @@ class PermissionsList(msgspec.Struct, frozen=True):
     privilege_assignments: tuple[PrivilegeAssignment, ...]
 
 
-def apply_permission_changes(grants: Grants | None, changes: Sequence[PermissionsChange]) -> Grants:
-    """The grants after the changes, in their order; raises Invalid for a change that contradicts itself."""
+def apply_permission_changes(
+    grants: Grants | None, changes: Sequence[PermissionsChange], known: Collection[str]
+) -> Grants:
+    """The grants after the changes, in their order; raises Invalid for a change that contradicts itself.
+
+    Raises NotFound for a principal that is not known, unless it only loses privileges that it has.
+    """
     before = grants or Grants()
     assignments = dict(before.assignments)
     for change in changes:
@@ -81,6 +87,8 @@ def apply_permission_changes(grants: Grants | None, changes: Sequence[Permission
             raise Invalid(f"Invalid principal {change.principal[:_NAME_CHARS_MAX]!r}: expected 1 to 255 characters")
         if both := sorted(added & removed):
             raise Invalid(f"Principal {change.principal}: {', '.join(both)} cannot be both added and removed")
+        if change.principal not in known and (added or change.principal not in assignments):
+            raise user_not_found(change.principal)
         left = (set(assignments.get(change.principal, ())) | added) - removed
         if left:
             assignments[change.principal] = tuple(sorted(left, key=lambda privilege: _ORDER[privilege]))

@@ -20,6 +20,7 @@ NAMESPACE_BYTES_MAX: Final = 400
 
 _SEPARATOR: Final = "\x1f"
 
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 _NEW_NAME: Final = re.compile(r"[A-Za-z0-9_@-]{1,255}\Z")
 _QUOTED_CHARS_MAX: Final = 300
 _LEVELS_MIN: Final = 2
@@ -54,6 +55,13 @@ class Identifier(NamedTuple):
     @property
     def namespace(self) -> Namespace:
         return Namespace(self.catalog, self.levels)
+
+
+def checked_uuid(what: str, text: str) -> str:
+    """The id of an object in lower case; raises Invalid if it is not a UUID."""
+    if not _UUID.match(text):
+        raise Invalid(f"Invalid {what} {text[:_QUOTED_CHARS_MAX]!r}: expected a UUID")
+    return text.lower()
 
 
 def checked_catalog(name: str) -> str:

@@ -11,7 +11,7 @@ from sandur.catalog.identifiers import checked_new_name
 from sandur.catalog.infos import Comment, EntityInfo, entity_fields
 from sandur.catalog.locations import is_within, normalize_location
 from sandur.catalog.records import LastChange, Record, RegistryEntry
-from sandur.errors import AlreadyExists, Invalid, NotEmpty, NotFound, Subject
+from sandur.errors import AlreadyExists, Invalid, NotFound, Subject
 
 ENTRIES_MAX: Final = 5_000
 """The most credentials, and the most locations, of a workspace: they share one record."""
@@ -22,8 +22,11 @@ _SCHEMES: Final = ("file", "s3", "gs", "abfs")
 E = TypeVar("E", "Credential", "ExternalLocation")
 
 
-class AwsIamRole(msgspec.Struct, frozen=True):
+class AwsIamRole(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A role of AWS. The server chooses the external id, against the confused deputy problem."""
+
     role_arn: str
+    external_id: str = ""
 
 
 class Credential(RegistryEntry, frozen=True, kw_only=True):
@@ -77,11 +80,13 @@ class ExternalLocationInfo(EntityInfo, frozen=True, kw_only=True):
 
 
 def credential_info(credential: Credential) -> CredentialInfo:
+    """The info of a credential. A role that was stored without an external id has that of its credential."""
+    role = credential.aws_iam_role
     return CredentialInfo(
         full_name=credential.name,
         id=credential.id,
         purpose="STORAGE",
-        aws_iam_role=credential.aws_iam_role,
+        aws_iam_role=role and replace(role, external_id=role.external_id or credential.id),
         **entity_fields(credential.name, credential),
     )
 
@@ -148,11 +153,11 @@ def location_named(registry: StorageRegistry | None, name: str) -> ExternalLocat
 
 
 def without_credential(registry: StorageRegistry, name: str, *, force: bool) -> StorageRegistry:
-    """The registry without a credential; raises NotEmpty if a location uses it, unless `force` drops those too."""
+    """The registry without a credential; raises Invalid if a location uses it, unless `force` drops those too."""
     credential = credential_named(registry, name)
     needing = [location.name for location in registry.locations.values() if location.credential_id == credential.id]
     if needing and not force:
-        raise NotEmpty(f"Credential {name} is in use by the external location {needing[0]}")
+        raise Invalid(f"Credential {name} is still used by the external location {needing[0]}")
     return replace(
         registry,
         credentials={other: entry for other, entry in registry.credentials.items() if other != name},

@@ -8,7 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from sandur.catalog.records import LastChange, Record
-from sandur.errors import Invalid, Unsupported
+from sandur.errors import Invalid, NotFound, Unsupported
 
 _EMAIL: Final = re.compile(r"[^\s@]{1,200}@[^\s@]{1,200}\Z")
 _FILTER: Final = re.compile(
@@ -62,6 +62,10 @@ def user_id(email: str) -> str:
     """The id of the user with that address, in any case."""
     text = hashlib.sha256(email.strip().lower().encode("utf-8", "surrogatepass")).hexdigest()
     return f"{text[:8]}-{text[8:12]}-8{text[13:16]}-a{text[17:20]}-{text[20:32]}"
+
+
+def user_not_found(name: str) -> NotFound:
+    return NotFound(f"User does not exist: {name}", subject="user")
 
 
 def primary_email(resource: UserResource) -> str:

@@ -12,8 +12,6 @@ COLUMNS_MAX: Final = 10_000
 
 _COMMENT: Final = "comment"
 
-_FIELD: Final = msgspec.json.Decoder(dict[str, object])
-
 
 class ColumnInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A column of the classic API. `type_json` is the text of one field in Spark's JSON form.
@@ -97,15 +95,41 @@ def partition_names(columns: Sequence[ColumnInfo]) -> list[str]:
 
 
 def field_from_column(column: ColumnInfo) -> dict[str, object]:
-    """The field of the log for a column; derived from the other attributes if it has no `type_json`."""
+    """The field of the log for a column; derived from the other attributes if its `type_json` holds no type."""
+    given = _decoded(column.type_json or "")
+    field: dict[str, object] = {
+        "name": column.name,
+        "type": None,
+        "nullable": column.nullable is not False,
+        "metadata": {},
+    }
+    if isinstance(given, dict) and isinstance(given.get("name"), str) and given.get("type") is not None:
+        return {**field, **given}
+    return {**field, "type": given if _is_bare_type(given) else _type_of(column)}
+
+
+def _decoded(type_json: str) -> object:
+    """The content of a `type_json`; None if it is not JSON."""
     try:
-        field = _FIELD.decode(column.type_json) if column.type_json else None
+        return msgspec.json.decode(type_json)
     except msgspec.DecodeError:
-        field = None
-    if field is not None and isinstance(field.get("name"), str) and field.get("type") is not None:
-        known = {"name": field["name"], "type": field["type"], "nullable": column.nullable is not False, "metadata": {}}
-        return {**known, **field}
-    return {"name": column.name, "type": _type_of(column), "nullable": column.nullable is not False, "metadata": {}}
+        return None
+
+
+def _is_bare_type(given: object) -> bool:
+    """Whether a `type_json` is a type instead of a field, as the Spark connector before 0.5 sends it."""
+    return isinstance(given, str) or (isinstance(given, dict) and "name" not in given and "type" in given)
+
+
+def _check_type_json(column: ColumnInfo, text: str) -> None:
+    given = _decoded(text)
+    if given is None:
+        raise Invalid(f"column {column.name}: type_json is not JSON: {text[:100]!r}")
+    if _is_bare_type(given):
+        return
+    for part in ("name", "type", "nullable", "metadata"):
+        if not isinstance(given, dict) or given.get(part) is None:
+            raise Invalid(f"column {column.name}: type_json.{part} is required")
 
 
 def _type_of(column: ColumnInfo) -> str:
@@ -137,10 +161,14 @@ def complete_columns(columns: Sequence[ColumnInfo], *, is_delta: bool) -> tuple[
         if column.name.lower() in seen:
             raise Invalid(f"columns: duplicate column name {column.name!r} (names differ only by case)")
         seen.add(column.name.lower())
+        if column.type_name and column.type_name not in types.TYPE_NAMES:
+            raise Invalid(f"column {column.name}: unknown type_name {column.type_name[:100]!r}")
     return tuple(_completed(column, position, is_delta=is_delta) for position, column in enumerate(columns))
 
 
 def _completed(column: ColumnInfo, position: int, *, is_delta: bool) -> ColumnInfo:
+    if column.type_json:
+        _check_type_json(column, column.type_json)
     field = field_from_column(column)
     if field["name"] != column.name:
         raise Invalid(f"column {column.name}: its type_json names {field['name']!r}")
@@ -152,4 +180,6 @@ def _completed(column: ColumnInfo, position: int, *, is_delta: bool) -> ColumnIn
     attributes = msgspec.structs.asdict(column).items()
     given = {name: value for name, value in attributes if value is not None and (value != "" or name == _COMMENT)}
     derived = column_from_field(field, position)
+    if _is_bare_type(_decoded(column.type_json or "")):
+        given["type_json"] = derived.type_json
     return msgspec.structs.replace(derived, **given | {"nullable": derived.nullable})

@@ -210,6 +210,8 @@ def parse_change(request: UpdateTable) -> DeltaChange:
     etag = next((found.etag for found in request.requirements if isinstance(found, AssertEtag)), None)
     change = DeltaChange(asserted_uuid=uuid.lower(), asserted_etag=etag)
     for update in request.updates:
+        if isinstance(update, SetDomainMetadata) and not update.updates.names:
+            raise Invalid("set-domain-metadata needs at least one domain in updates")
         change = _with(change, update)
     _check_overlap("set-properties and remove-properties", change.set_properties, change.removed_properties)
     domains = dict.fromkeys(change.domains.names) if change.domains else None

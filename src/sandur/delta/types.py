@@ -17,13 +17,20 @@ DEPTH_MAX: Final = 100
 
 _DECIMAL: Final = re.compile(r"decimal\(\s*(\d{1,4})\s*,\s*(-?\d{1,4})\s*\)\Z")
 _SIZED: Final = re.compile(r"(char|varchar)\(\s*\d{1,9}\s*\)\Z")
-_SPATIAL: Final = re.compile(r"(geometry|geography)\([^()]{1,100}\)\Z")
 _PRECISION_MAX: Final = 38
 
 _PRIMITIVES: Final = frozenset(
     {"boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz"}
     | {"string", "binary", "variant", "void", "null", "decimal"}
 )
+TYPE_NAMES: Final = frozenset(
+    {"BOOLEAN", "BYTE", "SHORT", "INT", "LONG", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "STRING"}
+    | {"BINARY", "DECIMAL", "INTERVAL", "ARRAY", "STRUCT", "MAP", "VARIANT", "CHAR", "NULL", "USER_DEFINED_TYPE"}
+    | {"TABLE_TYPE"}
+)
+"""The type names of the classic API."""
+# Delta drops columns without a type, and stores char and varchar as strings.
+_DELTA_PRIMITIVES: Final = _PRIMITIVES - {"void", "null"}
 # Where the classic API or SQL has another name than the log.
 _TYPE_NAMES: Final[Mapping[str, str]] = {"integer": "INT", "void": "NULL"}
 _TYPE_TEXTS: Final[Mapping[str, str]] = {
@@ -118,7 +125,7 @@ def _field_from_api(field: object, path: str, depth: int) -> dict[str, object]:
     return {
         "name": name,
         # The path of an error is built only if it is needed.
-        "type": kind if isinstance(kind, str) and kind in _PRIMITIVES else from_api(kind, f"{path}.type", depth),
+        "type": kind if isinstance(kind, str) and kind in _DELTA_PRIMITIVES else from_api(kind, f"{path}.type", depth),
         "nullable": nullable if isinstance(nullable, bool) else _checked_flag(nullable, f"{path}.nullable"),
         "metadata": field["metadata"],
     }
@@ -189,8 +196,10 @@ def _checked_name(name: str, path: str) -> str:
         if not 0 <= scale <= precision:
             raise Invalid(f"{path}: the scale of {name} must be from 0 to its precision")
         return name
-    if name in _PRIMITIVES or _SIZED.match(name) or _SPATIAL.match(name) or name.startswith("interval "):
+    if name in _DELTA_PRIMITIVES:
         return name
+    if name in _PRIMITIVES or _SIZED.match(name) or name.startswith("interval"):
+        raise Invalid(f"{path}: a Delta table cannot have a column of the type {name[:100]!r}")
     raise Invalid(f"{path}: unknown type {name[:100]!r}")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from sandur.storage.local import LocalStore
 from tests.server.conftest import Catalogs
-from tests.server.unity.client import Json, Unity
+from tests.server.unity.client import Json, Unity, code
 from tests.server.unity.delta_requests import (
     COLUMNS,
     SCHEMA,
@@ -50,6 +50,31 @@ async def test_a_staging_table_has_the_required_protocol_and_properties(unity: U
     assert [(one["operation"], one["config"]) for one in stage["storage-credentials"]] == [("READ_WRITE", {})]
     credentials = await unity.get(f"/delta/v1/staging-tables/{stage['table-id']}/credentials")
     assert credentials.json()["storage-credentials"][0]["prefix"] == stage["location"]
+
+
+@pytest.mark.parametrize("body", [{}, {"name": None}, {"name": ""}, {"name": "  "}])
+async def test_a_staging_table_needs_a_name(unity: Unity, body: Json) -> None:
+    assert problem(await unity.post(f"{SCHEMA}/staging-tables", body)) == (400, "InvalidParameterValueException")
+
+
+@pytest.mark.parametrize("updates", [{}, {"updates": None}, {"updates": {}}])
+async def test_domain_metadata_without_a_domain_is_refused(unity: Unity, updates: Json) -> None:
+    made = await created(unity)
+
+    refused = await unity.post(T, update(made["metadata"]["table-uuid"], {"action": "set-domain-metadata", **updates}))
+
+    assert problem(refused) == (400, "InvalidParameterValueException")
+    assert (await unity.get(T)).json() == made
+
+
+async def test_a_malformed_id_is_refused(unity: Unity) -> None:
+    await created(unity)
+    body = update("none", {"action": "set-properties", "updates": {"a": "b"}})
+    old = {"table_id": "none", "table_uri": "file:///x", "latest_backfilled_version": 1}
+
+    for answer in (await unity.get("/delta/v1/staging-tables/none/credentials"), await unity.post(T, body)):
+        assert problem(answer) == (400, "InvalidParameterValueException")
+    assert code(await unity.post("/delta/preview/commits", old)) == (400, "INVALID_ARGUMENT")
 
 
 async def test_a_created_table_has_the_requested_metadata(unity: Unity) -> None:
@@ -312,7 +337,10 @@ async def test_a_missing_part_of_a_name_is_named_in_the_error(unity: Unity) -> N
     assert problem(await unity.get(f"{base}/main/schemas/none/tables/t")) == (404, "NoSuchSchemaException")
     assert problem(await unity.get(T)) == (404, "NoSuchTableException")
     assert problem(await unity.delete(T)) == (404, "NoSuchTableException")
-    assert problem(await unity.post(T, update("u", add_commit(1)))) == (404, "NoSuchTableException")
+    assert problem(await unity.post(T, update("0190b6a0-0000-7000-8000-000000000000", add_commit(1)))) == (
+        404,
+        "NoSuchTableException",
+    )
     assert problem(await unity.get(f"{T}/credentials", operation="READ")) == (404, "NoSuchTableException")
     assert (await unity.http.head(f"/api/2.1/unity-catalog{T}")).status_code == 404
 

@@ -26,7 +26,9 @@ async def test_requests_with_an_upgrade_header_keep_their_bodies(*, is_cut: bool
     requests = [
         encode_request("POST", "/schemas", {"catalog_name": "main", "name": "s"}),
         encode_request("POST", "/delta/v1/catalogs/main/schemas/s/staging-tables", {"name": "t"}),
-        encode_request("GET", "/delta/preview/commits", {"table_id": "none", "start_version": 0}),
+        encode_request(
+            "GET", "/delta/preview/commits", {"table_id": "0190b6a0-0000-7000-8000-000000000000", "start_version": 0}
+        ),
         encode_request("POST", "/delta/v1/catalogs/main/schemas/s/staging-tables", {"name": "u"}, upgrades=False),
     ]
 

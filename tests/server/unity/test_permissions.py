@@ -7,7 +7,14 @@ import pytest
 
 from tests.server.unity.client import Json, Unity, code
 
+ME, YOU = "me@x.org", "you@x.org"
 WHERE = {"catalog_name": "main", "schema_name": "s"}
+
+
+@pytest.fixture(autouse=True)
+async def users(control: Unity) -> None:
+    for email in (ME, YOU):
+        await control.made("/scim2/Users", {"emails": [{"value": email}]})
 
 
 def grant(principal: str, add: list[str] | None = None, remove: list[str] | None = None) -> Json:
@@ -42,37 +49,39 @@ async def test_privileges_are_granted_listed_and_revoked_on_every_securable(unit
         path = f"/permissions/{kind}/{name}"
         assert (await unity.get(path)).json() == {"privilege_assignments": []}
 
-        granted = (await unity.patch(path, grant("me", ["SELECT", "USE CATALOG"]))).json()
-        await unity.patch(path, grant("you", ["SELECT"]))
-        taken = (await unity.patch(path, grant("me", ["MODIFY"], ["SELECT"]))).json()
+        granted = (await unity.patch(path, grant(ME, ["SELECT", "USE CATALOG"]))).json()
+        await unity.patch(path, grant(YOU, ["SELECT"]))
+        taken = (await unity.patch(path, grant(ME, ["MODIFY"], ["SELECT"]))).json()
 
-        assert granted == {"privilege_assignments": [{"principal": "me", "privileges": ["USE CATALOG", "SELECT"]}]}
+        assert granted == {"privilege_assignments": [{"principal": ME, "privileges": ["USE CATALOG", "SELECT"]}]}
         assert taken["privilege_assignments"] == [
-            {"principal": "me", "privileges": ["USE CATALOG", "MODIFY"]},
-            {"principal": "you", "privileges": ["SELECT"]},
+            {"principal": ME, "privileges": ["USE CATALOG", "MODIFY"]},
+            {"principal": YOU, "privileges": ["SELECT"]},
         ]
-        assert (await unity.get(path, principal="you")).json()["privilege_assignments"] == [
-            {"principal": "you", "privileges": ["SELECT"]}
+        assert (await unity.get(path, principal=YOU)).json()["privilege_assignments"] == [
+            {"principal": YOU, "privileges": ["SELECT"]}
         ]
-        assert (await unity.get(path, principal="nobody")).json()["privilege_assignments"] == []
+        assert (await unity.get(path, principal="nobody@x.org")).json()["privilege_assignments"] == []
 
 
 async def test_grants_follow_a_rename_and_end_with_a_drop(unity: Unity) -> None:
     await everything(unity)
-    await unity.patch("/permissions/volume/main.s.v", grant("me", ["READ VOLUME"]))
+    await unity.patch("/permissions/volume/main.s.v", grant(ME, ["READ VOLUME"]))
 
     await unity.patch("/volumes/main.s.v", {"new_name": "w"})
 
     renamed = (await unity.get("/permissions/volume/main.s.w")).json()
-    assert renamed["privilege_assignments"] == [{"principal": "me", "privileges": ["READ VOLUME"]}]
+    assert renamed["privilege_assignments"] == [{"principal": ME, "privileges": ["READ VOLUME"]}]
     assert code(await unity.get("/permissions/volume/main.s.v")) == (404, "NOT_FOUND")
     await unity.delete("/volumes/main.s.w")
     await unity.made("/volumes", {**WHERE, "name": "w", "volume_type": "MANAGED"})
     assert (await unity.get("/permissions/volume/main.s.w")).json() == {"privilege_assignments": []}
 
 
-async def test_concurrent_grants_are_all_kept(unity: Unity) -> None:
-    names = [f"user{number}" for number in range(20)]
+async def test_concurrent_grants_are_all_kept(unity: Unity, control: Unity) -> None:
+    names = [f"user{number}@x.org" for number in range(20)]
+    for name in names:
+        await control.made("/scim2/Users", {"emails": [{"value": name}]})
 
     await asyncio.gather(*(unity.patch("/permissions/catalog/main", grant(name, ["USE CATALOG"])) for name in names))
 
@@ -83,19 +92,42 @@ async def test_concurrent_grants_are_all_kept(unity: Unity) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "expected"),
     [
-        ("catalog/none", grant("me", ["SELECT"]), (404, "CATALOG_NOT_FOUND")),
-        ("schema/main.none", grant("me", ["SELECT"]), (404, "SCHEMA_NOT_FOUND")),
-        ("table/main.s.none", grant("me", ["SELECT"]), (404, "SCHEMA_NOT_FOUND")),
-        ("metastore/none", grant("me", ["SELECT"]), (404, "NOT_FOUND")),
-        ("nonsense/main", grant("me", ["SELECT"]), (400, "INVALID_ARGUMENT")),
-        ("catalog/main", grant("me", ["NONSENSE"]), (400, "INVALID_ARGUMENT")),
+        ("catalog/none", grant(ME, ["SELECT"]), (404, "CATALOG_NOT_FOUND")),
+        ("schema/main.none", grant(ME, ["SELECT"]), (404, "SCHEMA_NOT_FOUND")),
+        ("table/main.s.none", grant(ME, ["SELECT"]), (404, "SCHEMA_NOT_FOUND")),
+        ("metastore/none", grant(ME, ["SELECT"]), (404, "NOT_FOUND")),
+        ("nonsense/main", grant(ME, ["SELECT"]), (400, "INVALID_ARGUMENT")),
+        ("catalog/main", grant(ME, ["NONSENSE"]), (400, "INVALID_ARGUMENT")),
         ("catalog/main", grant("", ["SELECT"]), (400, "INVALID_ARGUMENT")),
-        ("catalog/main", grant("me", ["SELECT"], ["SELECT"]), (400, "INVALID_ARGUMENT")),
+        ("catalog/main", grant(ME, ["SELECT"], ["SELECT"]), (400, "INVALID_ARGUMENT")),
         ("catalog/main", {}, (400, "INVALID_ARGUMENT")),
     ],
 )
 async def test_invalid_changes_are_refused(unity: Unity, path: str, body: Json, expected: Any) -> None:
     assert code(await unity.patch(f"/permissions/{path}", body)) == expected
+
+
+async def test_a_grant_to_an_unknown_principal_is_refused_and_grants_nothing(unity: Unity) -> None:
+    path = "/permissions/catalog/main"
+    both = {"changes": [*grant(ME, ["SELECT"])["changes"], *grant("nobody@x.org", ["SELECT"])["changes"]]}
+
+    refused = await unity.patch(path, both)
+
+    assert code(refused) == (404, "NOT_FOUND")
+    assert "nobody@x.org" in refused.json()["message"]
+    assert code(await unity.patch(path, grant("nobody@x.org", remove=["SELECT"]))) == (404, "NOT_FOUND")
+    assert (await unity.get(path)).json() == {"privilege_assignments": []}
+    assert (await unity.patch(path, grant("anonymous", ["SELECT"]))).status_code == 200  # The caller.
+
+
+async def test_a_dropped_user_loses_its_privileges_but_gets_no_more(unity: Unity, control: Unity) -> None:
+    path = "/permissions/catalog/main"
+    await unity.patch(path, grant(ME, ["SELECT", "MODIFY"]))
+    listed = (await control.get("/scim2/Users", filter=f'userName eq "{ME}"')).json()
+    await control.delete(f"/scim2/Users/{listed['Resources'][0]['id']}")
+
+    assert code(await unity.patch(path, grant(ME, ["USE CATALOG"]))) == (404, "NOT_FOUND")
+    assert (await unity.patch(path, grant(ME, remove=["SELECT", "MODIFY"]))).json() == {"privilege_assignments": []}
 
 
 async def test_the_metastore_has_one_id_for_concurrent_first_requests(unity: Unity) -> None:

@@ -226,7 +226,7 @@ async def test_versions_are_numbered_finalized_changed_and_dropped(unity: Unity)
     final = {"full_name": "main.s.m", "version": 1}
     ready = (await unity.patch("/models/main.s.m/versions/1/finalize", final)).json()
     assert ready["status"] == "READY"
-    assert (await unity.patch("/models/main.s.m/versions/1/finalize", final)).json() == ready
+    assert code(await unity.patch("/models/main.s.m/versions/1/finalize", final)) == (400, "INVALID_ARGUMENT")
     changed = (await unity.patch("/models/main.s.m/versions/1", {"comment": "d"})).json()
     assert (changed["comment"], changed["status"]) == ("d", "READY")
     assert (await unity.delete("/models/main.s.m/versions/1")).status_code == 200
@@ -282,7 +282,7 @@ async def test_a_model_with_versions_is_deleted_only_by_force(unity: Unity) -> N
     await unity.made("/models", {**WHERE, "name": "m"})
     await unity.made("/models/versions", {**WHERE, "model_name": "m", "source": "x"})
 
-    assert code(await unity.delete("/models/main.s.m")) == (400, "FAILED_PRECONDITION")
+    assert code(await unity.delete("/models/main.s.m")) == (409, "ABORTED")
     assert (await unity.delete("/models/main.s.m", force="true")).status_code == 200
 
     await unity.made("/models", {**WHERE, "name": "m"})
@@ -294,6 +294,18 @@ async def test_versions_that_are_not_numbers_are_refused(unity: Unity, version: 
     await unity.made("/models", {**WHERE, "name": "m"})
 
     assert code(await unity.get(f"/models/main.s.m/versions/{version}"))[0] == 400
+
+
+async def test_a_finalization_repeated_with_its_key_succeeds(unity: Unity) -> None:
+    await unity.made("/models", {**WHERE, "name": "m"})
+    await unity.made("/models/versions", {**WHERE, "model_name": "m", "source": "x"})
+    path, final = "/models/main.s.m/versions/1/finalize", {"full_name": "main.s.m", "version": 1}
+
+    first = await unity.patch(path, final, Idempotency_Key=KEY)
+    again = await unity.patch(path, final, Idempotency_Key=KEY)
+
+    assert first.json()["status"] == "READY"
+    assert again.json() == first.json()
 
 
 async def test_a_finalization_that_contradicts_itself_is_refused(unity: Unity) -> None:

@@ -1,5 +1,6 @@
 """Storage credentials, external locations and temporary credentials over Unity Catalog's API."""
 
+import uuid
 from pathlib import Path
 
 import httpx
@@ -10,6 +11,7 @@ from tests.server.requests import create_table
 from tests.server.unity.client import Json, Unity, code
 
 KEY = "0190b6a0-0000-7000-8000-000000000005"
+NO_ID = "0190b6a0-0000-7000-8000-00000000ffff"
 ROLE = {"role_arn": "arn:aws:iam::123456789012:role/reader"}
 WHERE = {"catalog_name": "main", "schema_name": "s"}
 
@@ -20,7 +22,8 @@ async def credential(unity: Unity) -> Json:
 
 
 async def test_a_credential_is_created_loaded_listed_changed_and_deleted(unity: Unity, credential: Json) -> None:
-    assert (credential["name"], credential["aws_iam_role"], credential["purpose"]) == ("k", ROLE, "STORAGE")
+    assert (credential["name"], credential["purpose"]) == ("k", "STORAGE")
+    assert credential["aws_iam_role"]["role_arn"] == ROLE["role_arn"]
     assert (await unity.get("/credentials/k")).json() == credential
     assert (await unity.get("/credentials")).json() == {"credentials": [credential]}
     assert code(await unity.post("/credentials", {"name": "k"})) == (400, "STORAGE_CREDENTIAL_ALREADY_EXISTS")
@@ -36,6 +39,19 @@ async def test_a_credential_is_created_loaded_listed_changed_and_deleted(unity: 
     assert code(await unity.get("/credentials/k")) == (404, "NOT_FOUND")
     assert (await unity.delete("/credentials/l")).status_code == 200
     assert code(await unity.delete("/credentials/l")) == (404, "NOT_FOUND")
+
+
+async def test_a_role_has_an_external_id_until_it_is_another_role(unity: Unity, credential: Json) -> None:
+    first = credential["aws_iam_role"]["external_id"]
+    given = {"aws_iam_role": {**ROLE, "external_id": "chosen by the client"}}
+
+    same = (await unity.patch("/credentials/k", given)).json()
+    other = (await unity.patch("/credentials/k", {"aws_iam_role": {"role_arn": f"{ROLE['role_arn']}2"}})).json()
+
+    assert str(uuid.UUID(first)) == first
+    assert same["aws_iam_role"] == {**ROLE, "external_id": first}
+    assert uuid.UUID(other["aws_iam_role"]["external_id"]) != uuid.UUID(first)
+    assert (await unity.get("/credentials")).json()["credentials"] == [other]
 
 
 @pytest.mark.parametrize(
@@ -90,13 +106,42 @@ async def test_locations_of_an_unknown_scheme_are_refused(unity: Unity, url: str
     assert code(await unity.post("/external-locations", body)) == (400, "INVALID_ARGUMENT")
 
 
+@pytest.mark.parametrize("what", ["volume", "table", "iceberg table in a nested namespace"])
+async def test_a_location_in_use_is_deleted_only_by_force(catalogs: Catalogs, tmp_path: Path, what: str) -> None:
+    http = await catalogs.open(store=None, allowed_locations=(f"file://{tmp_path}/allowed",))
+    unity = Unity(http)
+    await unity.made("/schemas", {"catalog_name": "main", "name": "s"})
+    await unity.made("/credentials", {"name": "k"})
+    url = f"file://{tmp_path}/allowed/in/use"
+    for name, place in (("l", url), ("free", f"{url}-not")):
+        await unity.made("/external-locations", {"name": name, "url": place, "credential_name": "k"})
+    if what == "volume":
+        volume = {**WHERE, "name": "v", "volume_type": "EXTERNAL", "storage_location": url}
+        await unity.made("/volumes", volume)
+    elif what == "table":
+        table = {**WHERE, "name": "t", "table_type": "EXTERNAL", "data_source_format": "CSV", "columns": []}
+        await unity.made("/tables", {**table, "storage_location": f"{url}/t"})
+    else:
+        await http.post("/v1/namespaces", json={"namespace": ["s", "deep"]})
+        body = {**create_table("i"), "location": f"{url}/i"}
+        assert (await http.post("/v1/namespaces/s%1Fdeep/tables", json=body)).status_code == 200
+
+    refused = await unity.delete("/external-locations/l")
+
+    assert code(refused) == (400, "INVALID_ARGUMENT")
+    assert "still used by" in refused.json()["message"]
+    assert await unity.names("/external-locations", "external_locations") == ["free", "l"]
+    assert (await unity.delete("/external-locations/free")).status_code == 200
+    assert (await unity.delete("/external-locations/l", force="true")).status_code == 200
+
+
 @pytest.mark.usefixtures("credential")
 async def test_a_credential_used_by_a_location_is_deleted_only_by_force(unity: Unity) -> None:
     unknown = {"name": "l", "url": "s3://b/x", "credential_name": "none"}
     assert code(await unity.post("/external-locations", unknown)) == (404, "NOT_FOUND")
     await unity.made("/external-locations", {**unknown, "credential_name": "k"})
 
-    assert code(await unity.delete("/credentials/k")) == (400, "FAILED_PRECONDITION")
+    assert code(await unity.delete("/credentials/k")) == (400, "INVALID_ARGUMENT")
     assert (await unity.delete("/credentials/k", force="true")).status_code == 200
 
     assert (await unity.get("/external-locations")).json() == {"external_locations": []}
@@ -159,11 +204,13 @@ async def test_an_iceberg_table_is_found_by_its_id(unity: Unity, client: httpx.A
 @pytest.mark.parametrize(
     ("path", "body", "expected"),
     [
-        ("table", {"table_id": "none", "operation": "READ"}, 404),
+        ("table", {"table_id": NO_ID, "operation": "READ"}, 404),
+        ("table", {"table_id": "none", "operation": "READ"}, 400),
         ("table", {"table_id": "none", "operation": "NONSENSE"}, 400),
         ("table", {"table_id": "none", "operation": "UNKNOWN_TABLE_OPERATION"}, 400),
-        ("table", {"table_id": "../x", "operation": "READ"}, 404),
-        ("volume", {"volume_id": "none", "operation": "READ_VOLUME"}, 404),
+        ("table", {"table_id": "../x", "operation": "READ"}, 400),
+        ("volume", {"volume_id": NO_ID, "operation": "READ_VOLUME"}, 404),
+        ("volume", {"volume_id": "none", "operation": "READ_VOLUME"}, 400),
         ("path", {"url": "s3://elsewhere/x", "operation": "PATH_READ"}, 400),
         ("path", {"url": "/etc/passwd", "operation": "PATH_READ"}, 400),
         ("model-version", {**WHERE, "model_name": "o", "version": 1, "operation": "READ_MODEL_VERSION"}, 404),

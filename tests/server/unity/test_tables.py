@@ -354,14 +354,22 @@ async def test_a_schema_dropped_by_force_drops_tables_of_every_format(unity: Uni
         assert code(await unity.get(f"/tables/main.s.{name}")) == (404, "TABLE_NOT_FOUND")
 
 
+async def source_table(unity: Unity) -> str:
+    root = (await unity.get("/catalogs/main")).json()["storage_location"]
+    table = {**WHERE, "name": "t", "table_type": "EXTERNAL", "data_source_format": "CSV", "columns": []}
+    await unity.made("/tables", {**table, "storage_location": f"{root}/t"})
+    return "main.s.t"
+
+
 async def test_a_view_is_created_and_listed(unity: Unity) -> None:
+    source = await source_table(unity)
     body = {
         **WHERE,
         "name": "v",
         "table_type": "VIEW",
         "columns": [COLUMN],
         "view_definition": "select 1",
-        "view_dependencies": {"dependencies": [{"table": {"table_full_name": "main.s.t"}}]},
+        "view_dependencies": {"dependencies": [{"table": {"table_full_name": source}}]},
         "properties": {"view.sqlConfig": "x"},
     }
 
@@ -369,8 +377,97 @@ async def test_a_view_is_created_and_listed(unity: Unity) -> None:
 
     assert (made["table_type"], made["view_definition"]) == ("VIEW", "select 1")
     assert made["view_dependencies"] == body["view_dependencies"]
-    assert await listed(unity) == [made]
+    assert (await listed(unity))[1] == made
     assert (await unity.delete("/tables/main.s.v")).status_code == 200
+
+
+async def test_a_view_may_name_no_dependencies_but_a_metric_view_must(unity: Unity) -> None:
+    view = {**WHERE, "name": "v", "table_type": "VIEW", "view_definition": "select 1"}
+
+    assert (await unity.made("/tables", view))["view_dependencies"] == {"dependencies": []}
+    for dependencies in (None, {"dependencies": ()}):
+        metric: Json = {**view, "name": "m", "table_type": "METRIC_VIEW", "view_dependencies": dependencies}
+        assert code(await unity.post("/tables", metric)) == (400, "INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize("table_type", ["VIEW", "METRIC_VIEW"])
+@pytest.mark.parametrize(
+    ("dependency", "expected"),
+    [
+        ({"table": {"table_full_name": "main.s.missing"}}, (404, "NOT_FOUND")),
+        ({"function": {"function_full_name": "main.s.t"}}, (404, "NOT_FOUND")),
+        ({"table": {"table_full_name": "main.none.t"}}, (404, "SCHEMA_NOT_FOUND")),
+        ({"table": {"table_full_name": "none.s.t"}}, (404, "CATALOG_NOT_FOUND")),
+        ({"table": {"table_full_name": "s.t"}}, (400, "INVALID_ARGUMENT")),
+        ({"table": {"table_full_name": ""}}, (400, "INVALID_ARGUMENT")),
+        ({}, (400, "INVALID_ARGUMENT")),
+        (
+            {"table": {"table_full_name": "main.s.t"}, "function": {"function_full_name": "main.s.t"}},
+            (400, "INVALID_ARGUMENT"),
+        ),
+    ],
+)
+async def test_a_view_with_a_dependency_that_does_not_exist_is_refused(
+    unity: Unity, table_type: str, dependency: Json, expected: tuple[int, str]
+) -> None:
+    source = await source_table(unity)
+    dependencies = [{"table": {"table_full_name": source}}, dependency]
+    view = {**WHERE, "name": "v", "table_type": table_type, "view_definition": "select 1"}
+
+    refused = await unity.post("/tables", {**view, "view_dependencies": {"dependencies": dependencies}})
+
+    assert code(refused) == expected
+    assert await unity.names("/tables", "tables", **WHERE) == ["t"]
+
+
+async def test_a_view_repeated_with_its_key_succeeds_after_its_source_was_dropped(unity: Unity) -> None:
+    source = await source_table(unity)
+    view: Json = {**WHERE, "name": "v", "table_type": "VIEW", "view_definition": "select 1"}
+    view["view_dependencies"] = {"dependencies": [{"table": {"table_full_name": source}}]}
+
+    first = await unity.post("/tables", view, Idempotency_Key=KEY)
+    await unity.delete(f"/tables/{source}")
+    again = await unity.post("/tables", view, Idempotency_Key=KEY)
+
+    assert first.status_code == 200
+    assert again.json() == first.json()
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"type_json": "not json"}, "not JSON"),
+        ({"type_json": '{"name":"id","type":"long"}'}, "nullable is required"),
+        ({"type_json": '{"name":"id","type":"long","nullable":true}'}, "metadata is required"),
+        ({"type_json": '{"name":"id","type":"void","nullable":true,"metadata":{}}'}, "void"),
+        ({"type_json": '{"name":"id","type":"interval day","nullable":true,"metadata":{}}'}, "interval day"),
+        ({"type_json": '{"name":"id","type":"char(3)","nullable":true,"metadata":{}}'}, "char(3)"),
+        ({"type_json": '{"name":"id","type":"geometry(OGC:CRS84)","nullable":true,"metadata":{}}'}, "geometry"),
+        ({"type_json": '{"name":"id","type":{"type":"udt"},"nullable":true,"metadata":{}}'}, "udt"),
+        ({"type_name": "NONSENSE"}, "NONSENSE"),
+    ],
+)
+async def test_a_column_that_delta_cannot_hold_is_refused(unity: Unity, change: Json, found: str) -> None:
+    root = (await unity.get("/catalogs/main")).json()["storage_location"]
+    table = {**WHERE, "name": "d", "table_type": "EXTERNAL", "data_source_format": "DELTA"}
+
+    refused = await unity.post("/tables", {**table, "columns": [{**COLUMN, **change}], "storage_location": f"{root}/d"})
+
+    assert code(refused) == (400, "INVALID_ARGUMENT")
+    assert found in refused.json()["message"]
+    assert await listed(unity) == []
+
+
+async def test_the_json_of_a_type_alone_is_completed(unity: Unity) -> None:
+    """Spark's connector before 0.5 sends it."""
+    root = (await unity.get("/catalogs/main")).json()["storage_location"]
+    table = {**WHERE, "name": "d", "table_type": "EXTERNAL", "data_source_format": "DELTA"}
+
+    made = await unity.made(
+        "/tables", {**table, "columns": [{**COLUMN, "type_json": '"long"'}], "storage_location": f"{root}/d"}
+    )
+
+    assert made["columns"] == [COLUMN]
 
 
 async def test_the_error_names_the_missing_object(unity: Unity) -> None:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sandur.catalog.identifiers import Identifier
+from sandur.catalog.identifiers import Identifier, checked_uuid
 from sandur.catalog.records import DeltaCommit, DeltaTable, Uniform
 from sandur.delta.columns import decode_columns, partition_names, struct_for_api
 from sandur.delta.properties import LAST_COMMIT_TIMESTAMP, LAST_UPDATE_VERSION, ROW_ID_HIGH_WATER_MARK, number_property
@@ -145,7 +145,7 @@ async def list_commits(
         raise Invalid(f"start_version must be at least 0, found {start}")
     if end is not None and end < start:
         raise Invalid(f"end_version {end} is before start_version {start}")
-    table = await load_by_id(lake, table_id.lower())
+    table = await load_by_id(lake, checked_uuid("table_id", table_id))
     check_takes_commits(table, table_uri)
     oldest = table.commits[0].version if table.commits else 0
     last = max(start, oldest) + lake.settings.delta_unpublished_max - 1

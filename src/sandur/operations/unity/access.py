@@ -9,7 +9,7 @@ from sandur.catalog.grants import Grants, PermissionsChange, SecurableType, appl
 from sandur.catalog.identifiers import parse_full_name, parse_schema_name
 from sandur.catalog.records import Record, Request
 from sandur.catalog.storage_registry import credential_named, location_named
-from sandur.catalog.users import User, UserResource, apply_resource, primary_email, user_id
+from sandur.catalog.users import User, UserResource, apply_resource, primary_email, user_id, user_not_found
 from sandur.errors import AlreadyExists, BadRequest, NotFound
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import RecordChange
@@ -76,7 +76,7 @@ def _user_cell(lake: Lake, key: str) -> Cell[User]:
 
 def _require_live(user: User | None, id_: str) -> User:
     if user is None or user.state == "dropped":
-        raise NotFound(f"User does not exist: {id_}", subject="user")
+        raise user_not_found(id_)
     return user
 
 
@@ -107,9 +107,16 @@ async def update_grants(
     changes: Sequence[PermissionsChange],
     request: Request,
 ) -> Grants:
+    """Change the grants on a securable; NotFound for a principal that is neither a user nor the caller."""
     cell = _grants_cell(lake, securable_type, await _id_of(lake, securable_type, full_name))
+    principals = sorted({change.principal for change in changes} - {request.source.principal})
+    users = await gather_in_batches(
+        principals, lambda email: _user_cell(lake, lake.layout.user(user_id(email))).read(), at_once=READS_AT_ONCE
+    )
+    live = {email for email, user in zip(principals, users, strict=True) if user and user.value.state == "live"}
+    known = live | {request.source.principal}
     change = RecordChange(
-        lake, cell, request, "update-permissions", lambda found: apply_permission_changes(found, changes)
+        lake, cell, request, "update-permissions", lambda found: apply_permission_changes(found, changes, known)
     )
     return await change.run()
 

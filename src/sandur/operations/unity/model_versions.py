@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.paging import decode_page_token, encode_page_token
 from sandur.catalog.records import ModelVersion, Request, Securable
-from sandur.errors import Invalid, NotEmpty, NotFound, SwapLost
+from sandur.errors import Conflict, Invalid, NotFound, SwapLost
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.index.truth import list_keys
 from sandur.operations.lake import Lake
@@ -105,11 +105,11 @@ async def update_version(
 
 
 async def finalize_version(lake: Lake, model: Identifier, number: int, request: Request) -> ModelVersion:
-    """Mark a version as ready: all of its files are written. Invalid if it has failed."""
+    """Mark a version as ready: all of its files are written. Invalid unless it is pending."""
 
     def changed(found: ModelVersion) -> ModelVersion:
-        if found.status == "FAILED_REGISTRATION":
-            raise Invalid(f"Version {number} of model {model} failed and cannot be finalized")
+        if found.status != "PENDING_REGISTRATION":
+            raise Invalid(f"Version {number} of model {model} cannot be finalized: it is {found.status}, not pending")
         return replace(found, status="READY")
 
     return await _change(lake, model, number, "finalize-model-version", changed, request)
@@ -120,12 +120,13 @@ async def drop_version(lake: Lake, model: Identifier, number: int, request: Requ
 
 
 async def drop_model(lake: Lake, model: Identifier, *, force: bool, request: Request) -> None:
-    """Drop a model; NotEmpty if it has versions, without `force`. A version created meanwhile is dropped too."""
+    """Drop a model; Conflict if it has versions, without `force`. A version created meanwhile is dropped too."""
     record = await load_securable(lake, model, "model")
     if not force:
         first = await list_versions(lake, model, ListRequest(None, 1))
         if first.versions:
-            raise NotEmpty(f"Model {model} is not empty. It has version {first.versions[0].version}")
+            version = first.versions[0].version
+            raise Conflict(f"Model {model} has versions, the first is {version}; force=true deletes them too")
     await drop_securable(lake, model, "model", request)
     await lake.background.run("delete model versions", _delete_versions(lake, record))
 

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.locations import checked_location, normalize_location
+from sandur.catalog.identifiers import Namespace, checked_uuid
+from sandur.catalog.index import CATALOGS, names_scope, namespaces_scope
+from sandur.catalog.locations import checked_location, is_within, normalize_location
 from sandur.catalog.paging import decode_page_token, encode_page_token
 from sandur.catalog.records import Request
 from sandur.catalog.storage_registry import (
@@ -24,12 +27,21 @@ from sandur.catalog.storage_registry import (
     without_credential,
     without_location,
 )
-from sandur.errors import NotFound
+from sandur.errors import Invalid, NotFound
 from sandur.operations.containers.records import RecordChange, with_creation
+from sandur.operations.index.lists import read_page
 from sandur.operations.lake import Lake
 from sandur.operations.unity.lists import ListRequest
 from sandur.storage.cell import Cell
 
+
+class _Located(msgspec.Struct, frozen=True):
+    """The part of an info that says where the files are."""
+
+    storage_location: str | None = None
+
+
+_LOCATED: Final = msgspec.json.Decoder(_Located)
 _WITHOUT_CREDENTIALS: Final = ("file://", "memory://")
 
 E = TypeVar("E", Credential, ExternalLocation)
@@ -43,20 +55,24 @@ async def load_registry(lake: Lake) -> StorageRegistry:
 async def create_credential(
     lake: Lake, name: str, *, role: AwsIamRole | None, comment: str | None, request: Request
 ) -> Credential:
-    plain = Credential(
-        name=name, id=lake.clock.new_uuid(), aws_iam_role=checked_role(role) if role else None, comment=comment
-    )
+    made = replace(checked_role(role), external_id=lake.clock.new_uuid()) if role else None
+    plain = Credential(name=name, id=lake.clock.new_uuid(), aws_iam_role=made, comment=comment)
     credential = with_creation(lake, plain, request)
-    made = await _change(lake, "create-credential", lambda found: with_credential(found, credential), request)
-    return credential_named(made, name)
+    changed = await _change(lake, "create-credential", lambda found: with_credential(found, credential), request)
+    return credential_named(changed, name)
 
 
 async def update_credential(lake: Lake, name: str, update: CredentialUpdate, request: Request) -> Credential:
-    role = checked_role(update.aws_iam_role) if update.aws_iam_role else None
-    fields = {"name": update.new_name, "comment": update.comment, "owner": update.owner, "aws_iam_role": role}
+    role = (
+        replace(checked_role(update.aws_iam_role), external_id=lake.clock.new_uuid()) if update.aws_iam_role else None
+    )
+    fields = {"name": update.new_name, "comment": update.comment, "owner": update.owner}
 
     def decide(found: StorageRegistry) -> StorageRegistry:
-        changed = _updated(lake, credential_named(found, name), fields, request)
+        before = credential_named(found, name)
+        # Another role has another external id; the same role keeps its own, so that the update can be repeated.
+        is_same = role and before.aws_iam_role and role.role_arn == before.aws_iam_role.role_arn
+        changed = _updated(lake, before, fields | {"aws_iam_role": None if is_same else role}, request)
         return with_credential(found, changed, replaces=name)
 
     return credential_named(await _change(lake, "update-credential", decide, request), update.new_name or name)
@@ -100,8 +116,29 @@ async def update_location(
     return changed, location_named(changed, update.new_name or name)
 
 
-async def drop_location(lake: Lake, name: str, request: Request) -> None:
+async def drop_location(lake: Lake, name: str, *, force: bool, request: Request) -> None:
+    """Drop a location; raises Invalid if something has its files there, unless `force` is set."""
+    found = (await load_registry(lake)).locations.get(name)  # None for a retry of a drop that happened.
+    user = await _find_user(lake, found.url) if found and not force else None
+    if user:
+        raise Invalid(f"External location {name} is still used by {user}; force=true deletes it nevertheless")
     await _change(lake, "drop-external-location", lambda found: without_location(found, name), request)
+
+
+async def _find_user(lake: Lake, url: str) -> str | None:
+    """Something whose files are at or below the url, as a text; None if there is nothing."""
+    catalogs = await read_page(lake, CATALOGS, last=None, wanted=None)
+    scopes = [(catalog.name, namespaces_scope(catalog.name, None)) for catalog in catalogs.entries]
+    while scopes:
+        catalog_name, scope = scopes.pop()
+        for entry in (await read_page(lake, scope, last=None, wanted=None)).entries:
+            namespace = Namespace(catalog_name, (*scope.levels, entry.name))
+            scopes.append((catalog_name, namespaces_scope(catalog_name, namespace)))
+            for named in (await read_page(lake, names_scope(namespace), last=None, wanted=None)).entries:
+                location = _LOCATED.decode(named.info).storage_location
+                if location and is_within(normalize_location(location), url):
+                    return f"{named.kind} {catalog_name}.{namespace}.{named.name} at {location}"
+    return None
 
 
 def page_of(lake: Lake, collection: str, entries: Mapping[str, E], page: ListRequest) -> tuple[Sequence[E], str | None]:
@@ -142,6 +179,7 @@ def needs_credentials(location: str) -> bool:
 
 async def volume_location(lake: Lake, volume_id: str) -> str:
     """The location of a volume; NotFound when there is no volume with this id."""
+    volume_id = checked_uuid("volume_id", volume_id)
     found = await lake.securable(volume_id).read()
     if found is None or found.value.kind != "volume" or found.value.state in {"dropped", "killed"}:
         raise NotFound(f"Volume does not exist: {volume_id}", subject="volume")

@@ -1,18 +1,25 @@
 """Create, load and drop tables of any format through Unity Catalog's classic API."""
 
-from sandur.catalog.identifiers import Identifier
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from sandur.catalog.identifiers import Identifier, checked_uuid, parse_full_name
 from sandur.catalog.infos import TableInfo, delta_table_info
-from sandur.catalog.records import Request
-from sandur.errors import Invalid, Unsupported
+from sandur.catalog.records import Dependency, DependencyList, Request
+from sandur.errors import Invalid, NotFound, Unsupported
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.delta import tables as delta
 from sandur.operations.delta.load import check_parents_exist, naming_missing_parent
 from sandur.operations.delta.tables import load_stage
 from sandur.operations.lake import Lake
+from sandur.operations.tables.names import resolve_name
 from sandur.operations.transactions.resolution import effective_pointer, effective_record
 from sandur.operations.unity.infos import info_of
-from sandur.storage.cell import gather_all
+from sandur.storage.cell import gather_all, gather_in_batches
 
+_READS_AT_ONCE: Final = 32
 _FILES = frozenset({"DELTA", "CSV", "JSON", "AVRO", "PARQUET", "ORC", "TEXT"})
 _VIEWS = frozenset({"VIEW", "METRIC_VIEW"})
 
@@ -20,6 +27,8 @@ _VIEWS = frozenset({"VIEW", "METRIC_VIEW"})
 async def create_table(lake: Lake, wanted: delta.NewTable, request: Request) -> TableInfo:
     """Create a table or view; NotFound with the part of the name that does not exist."""
     _check(wanted)
+    if wanted.table_type in _VIEWS:
+        wanted = await _with_dependencies(lake, wanted, request)
     create = delta.create_from_staging if wanted.table_type == "MANAGED" else delta.create_external
     async with naming_missing_parent(lake, wanted.identifier):
         return delta_table_info(wanted.identifier, await create(lake, wanted, request=request))
@@ -42,6 +51,36 @@ def _check(wanted: delta.NewTable) -> None:
         raise Invalid(f"Table {identifier}: storage_location is missing")
 
 
+async def _with_dependencies(lake: Lake, wanted: delta.NewTable, request: Request) -> delta.NewTable:
+    """The view with its list of dependencies, empty if it names none; raises NotFound if one does not exist."""
+    given = wanted.view_dependencies
+    found = msgspec.json.decode(given, type=DependencyList) if given is not None else DependencyList()
+    dependencies = found.dependencies or ()
+    if wanted.table_type == "METRIC_VIEW" and not dependencies:
+        raise Invalid(f"METRIC_VIEW {wanted.identifier}: view_dependencies must name at least one table or function")
+    try:
+        await gather_in_batches(dependencies, lambda one: _check_dependency(lake, one), at_once=_READS_AT_ONCE)
+    except NotFound:
+        # An earlier attempt of this request found all of them, and may have created the view.
+        if not request.key_hash or await lake.claim(delta.CREATE, request.key_hash).read() is None:
+            raise
+    return replace(wanted, view_dependencies=msgspec.Raw(msgspec.json.encode({"dependencies": dependencies})))
+
+
+async def _check_dependency(lake: Lake, dependency: Dependency) -> None:
+    if (dependency.table is None) == (dependency.function is None):
+        raise Invalid("view_dependencies: an entry must have exactly one of table and function")
+    if dependency.table:
+        kind, full_name = "table", dependency.table.table_full_name
+    else:
+        kind, full_name = "function", dependency.function.function_full_name if dependency.function else ""
+    identifier = parse_full_name(full_name)
+    await check_parents_exist(lake, identifier)
+    found = await resolve_name(lake, identifier)
+    if found is None or found.name.value.kind not in ({"table", "view"} if kind == "table" else {"function"}):
+        raise NotFound(f"View dependency {kind} does not exist: {full_name}", subject="dependency")
+
+
 async def load_table(lake: Lake, identifier: Identifier) -> TableInfo:
     """Load a table or view of any format; NotFound with the part of the name that does not exist."""
     found = await delta.find_table(lake, identifier)
@@ -62,6 +101,7 @@ async def drop_table(lake: Lake, identifier: Identifier, request: Request) -> No
 
 async def location_of(lake: Lake, table_id: str) -> str:
     """The location of a table, or of a stage, by its id; NotFound if neither exists."""
+    table_id = checked_uuid("table_id", table_id)
     pointer, table = await gather_all((lake.pointer(table_id).read(), lake.delta_table(table_id).read()))
     if table and table.value.state not in {"dropped", "killed"}:
         return table.value.location

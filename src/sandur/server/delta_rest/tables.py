@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from sandur.catalog.identifiers import Identifier, checked_new_name, identifier_from_parts
+from sandur.catalog.identifiers import Identifier, checked_new_name, checked_uuid, identifier_from_parts
 from sandur.catalog.locations import check_property_keys, normalize_location
 from sandur.delta.requests import (
     CreateTable,
@@ -53,7 +53,7 @@ async def credentials_for_table(call: Call) -> Answer:
 
 
 async def credentials_for_stage(call: Call) -> Answer:
-    stage = await load_stage(call.lake, call.value("table_id"))
+    stage = await load_stage(call.lake, checked_uuid("table_id", call.value("table_id")))
     check_owner(stage, call.identity.principal)
     return _answer_credentials(stage.location, "READ_WRITE")
 
@@ -110,6 +110,7 @@ async def exists(call: Call) -> Answer:
 
 async def update(call: Call) -> Answer:
     change = parse_change(call.body(UpdateTable, "update table request"))
+    checked_uuid("assert-table-uuid", change.asserted_uuid)
     if change.set_properties:
         check_property_keys(change.set_properties)
     table = await update_table(call.lake, table_of(call), change, call.request())

@@ -106,9 +106,9 @@ async def update_location(call: Call) -> Answer:
 
 
 async def delete_location(call: Call) -> Answer:
-    """`force` has no effect: a location contains no records that would be deleted with it."""
-    call.is_set("force")
-    await operations.drop_location(call.lake, call.value("name"), call.request())
+    force = call.is_set("force")
+    request = call.request(f"force={force}")
+    await operations.drop_location(call.lake, call.value("name"), force=force, request=request)
     return DONE
 
 

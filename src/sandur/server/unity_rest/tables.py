@@ -9,12 +9,14 @@ import msgspec
 from sandur.catalog.identifiers import (
     Kind,
     checked_new_name,
+    checked_uuid,
     identifier_from_parts,
     namespace_from_parts,
     parse_full_name,
 )
 from sandur.catalog.infos import COMMENT_CHARS_MAX, Comment, without_fields
 from sandur.catalog.locations import check_property_keys
+from sandur.catalog.records import DependencyList
 from sandur.delta.columns import ColumnInfo, complete_columns, encode_columns, partition_names, struct_for_api
 from sandur.delta.requests import Comment as CommentChange
 from sandur.delta.requests import CommitFile, DeltaChange, Uniform, UniformIceberg
@@ -43,7 +45,7 @@ class CreateTable(msgspec.Struct, frozen=True, kw_only=True):
     comment: Comment | None = None
     properties: dict[str, str] | None = None
     view_definition: str | None = None
-    view_dependencies: dict[str, object] | None = None
+    view_dependencies: DependencyList | None = None
 
 
 class CreateStagingTable(msgspec.Struct, frozen=True):
@@ -190,7 +192,9 @@ def parse_change(body: PostCommit) -> DeltaChange:
         raise Invalid("at least one of commit_info and latest_backfilled_version is required")
     if body.commit_info is None and (body.metadata or body.uniform):
         raise Invalid("metadata and uniform need a commit_info")
-    change = DeltaChange(asserted_uuid=body.table_id.lower(), published=body.latest_backfilled_version)
+    change = DeltaChange(
+        asserted_uuid=checked_uuid("table_id", body.table_id), published=body.latest_backfilled_version
+    )
     if body.commit_info:
         change = change._replace(commit=CommitFile(**msgspec.structs.asdict(body.commit_info)))
     if body.uniform:
