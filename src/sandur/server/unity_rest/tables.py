@@ -28,8 +28,9 @@ from sandur.operations.delta.tables import NewTable, stage_table
 from sandur.operations.unity import tables as operations
 from sandur.operations.unity.lists import list_in_schema
 from sandur.server.context import Call
-from sandur.server.http import Answer
+from sandur.server.http import Answer, json_answer
 from sandur.server.unity_rest.bodies import DONE, answer_list, answer_with, list_request
+from sandur.server.unity_rest.clients import table_fit
 
 _TABLES: Final[tuple[Kind, ...]] = ("table", "view")
 
@@ -85,11 +86,16 @@ async def list_all(call: Call) -> Answer:
     listed = await list_in_schema(call.lake, namespace, _TABLES, "tables", list_request(call))
     if omitted := [field for field in ("columns", "properties") if call.is_set(f"omit_{field}")]:
         listed = listed._replace(infos=[without_fields(info, omitted) for info in listed.infos])
+    if fit := table_fit(call):
+        fitted = [fit(info) for info in listed.infos]
+        listed = listed._replace(infos=[info for info in fitted if info is not None])
     return answer_list(call, "tables", listed)
 
 
 async def load(call: Call) -> Answer:
-    return answer_with(await operations.load_table(call.lake, parse_full_name(call.value("full_name"))))
+    info = msgspec.json.encode(await operations.load_table(call.lake, parse_full_name(call.value("full_name"))))
+    fit = table_fit(call)
+    return json_answer((fit and fit(info)) or info)
 
 
 async def delete(call: Call) -> Answer:
