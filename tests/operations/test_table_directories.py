@@ -7,6 +7,7 @@ import pytest
 
 from sandur.catalog.records import Stage
 from sandur.errors import BadRequest, SandurError
+from sandur.operations.delta.tables import drop_table
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.lake import Lake
 from sandur.operations.tables.create import create_table
@@ -17,6 +18,7 @@ from sandur.server.metrics import MeasuredStore, Metrics
 from sandur.storage.local import LocalStore
 from sandur.storage.retry import RetryingStore
 from tests.fakes.fixed_clock import FixedClock
+from tests.operations.delta_requests import D, create_managed
 from tests.operations.lakes import OWN_ADDRESS, make_lake
 from tests.operations.requests import NAMESPACE, called, content, create, furnish, request, table, view
 
@@ -132,3 +134,16 @@ async def test_a_live_table_keeps_its_folders_when_its_old_stage_expires(folder:
 
     assert await folder.lake.stage(T, "u").read() is None
     assert folders_in(folder.at(made["location"])) == ["data", "metadata"]
+
+
+async def test_a_purged_delta_table_leaves_no_directories(folder: Folder) -> None:
+    """Its directory for commits may never have had a file."""
+    made = await create_managed(folder.lake)
+    await folder.lake.locations.create(f"{made.location}/_delta_log/{0:020d}.json", b"{}")
+    await folder.lake.background.drain()
+    assert (folder.at(made.location) / "_delta_log" / "_staged_commits").is_dir()
+
+    await drop_table(folder.lake, D, request=request("drop"))
+    await folder.sweep()
+
+    assert not folder.at(made.location).exists()

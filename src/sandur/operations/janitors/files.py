@@ -15,6 +15,7 @@ from sandur.catalog.locations import MANAGED_FOLDER, checked_location, is_within
 from sandur.errors import Invalid, SwapLost
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
+from sandur.operations.delta.publishing import STAGED_FOLDER
 from sandur.operations.lake import Lake, LruCache
 from sandur.storage.cell import gather_all
 from sandur.storage.contract import Listed, ObjectStore
@@ -176,6 +177,8 @@ async def delete_folder(lake: Lake, location: str, budget: Budget) -> int:
     while page := await store.list(folder, limit=DELETES_AT_ONCE):
         some = page[: budget.next_files()]
         removed += sum(await gather_all(_delete(store, listed, budget) for listed in some))
+    # An unused folder has no last file with which it would be removed.
+    lake.locations.remove_empty_folder(f"{plain}/{STAGED_FOLDER}")
     return removed
 
 
