@@ -102,7 +102,6 @@ JAVA_TABLES: tuple[Rule, ...] = (
         java.is_row_id_given_twice,
     ),
     Rule("unknown-fields-survive", "what another engine wrote is not ours to drop", java.is_unknown_field),
-    Rule("format-version-4-is-refused", "the REST specification ends at version 3", java.is_format_version_4),
     Rule(
         "removing-more-snapshots-than-exist-is-fine",
         "unknown ids are ignored, however many; the builder computes a negative size",
@@ -166,8 +165,8 @@ JAVA_TABLES: tuple[Rule, ...] = (
 
 JAVA_CREATIONS: tuple[Rule, ...] = (
     Rule(
-        "only-versions-1-to-3-are-created",
-        "the REST specification ends at version 3, and there is no version 0",
+        "only-versions-1-to-4-are-created",
+        "there is no version 0",
         java.is_unsupported_version,
     ),
     Rule(

@@ -74,15 +74,6 @@ def is_unknown_field(_comparison: Comparison, difference: Difference) -> bool:
     return difference.path == (UNKNOWN_FIELD,) and difference.theirs == MISSING
 
 
-def is_format_version_4(comparison: Comparison, difference: Difference) -> bool:
-    upgrades = [u for u in comparison.commit.updates if u.get("action") == "upgrade-format-version"]
-    return (
-        difference.aspect is not Aspect.METADATA
-        and comparison.ours.verdict is Verdict.REFUSED
-        and any(u.get("format-version") in {4, 5} for u in upgrades)
-    )
-
-
 def is_removal_of_too_many_snapshots(comparison: Comparison, difference: Difference) -> bool:
     return difference.aspect is not Aspect.METADATA and comparison.theirs.message.startswith(
         "arraySize cannot be negative"
@@ -229,7 +220,7 @@ def is_unsupported_version(comparison: Comparison, difference: Difference) -> bo
     version = comparison.commit.request["properties"].get("format-version")
     return (
         difference.aspect is not Aspect.METADATA
-        and version in {"0", "4", "9"}
+        and version in {"0", "5", "9"}
         and comparison.ours.message.startswith("Unsupported format version")
     )
 

@@ -111,7 +111,6 @@ TABLE_EXAMPLES: dict[str, Example] = {
     "unknown-fields-survive": Example(
         _always({"action": "set-properties", "updates": {"owner": "ann"}}), unknown_field=True
     ),
-    "format-version-4-is-refused": Example(_always({"action": "upgrade-format-version", "format-version": 4})),
     "removing-more-snapshots-than-exist-is-fine": Example(
         _always({"action": "remove-snapshots", "snapshot-ids": [1, 2]})
     ),

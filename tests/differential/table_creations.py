@@ -12,7 +12,7 @@ WRONG = 0.1
 
 def table_creation(rng: Random) -> JsonObject:
     """A create request: any schema, numbered from 0, 1 or anywhere, with a spec, an order and properties."""
-    version = rng.choice((1, 2, 2, 3))
+    version = rng.choice((1, 2, 2, 3, 4))
     draft = updates.empty_draft(rng, version=version, now_ms=0)
     draft.ids = FieldIds(rng.choice((-1, 0, 0, 40)))
     draft.current_schema = random_schema(rng, version=version, ids=draft.ids, columns_max=6)
@@ -60,7 +60,7 @@ def _properties(rng: Random, version: int) -> dict[str, Json]:
                 ("commit.retry.total-timeout-ms", rng.choice(("4", "-1"))),
                 ("encryption.key-id", "k"),
                 ("encryption.data-key-length", "16"),
-                ("format-version", rng.choice(("0", "4", "9", "two"))),
+                ("format-version", rng.choice(("0", "5", "9", "two"))),
             )
         )
         properties[key] = value

@@ -17,7 +17,7 @@ Story = Callable[[Random, Draft], list[JsonObject]]
 
 def create_request(rng: Random, *, now_ms: int) -> JsonObject:
     """A create transaction in the order of Java's client, followed by its recorded changes; sometimes incomplete."""
-    version = rng.choice((1, 2, 2, 3, 3))
+    version = rng.choice((1, 2, 2, 3, 3, 4))
     draft = updates.empty_draft(rng, version=version, now_ms=now_ms)
     draft.schemas.append(draft.current_schema)
     changes: list[JsonObject] = [

@@ -79,7 +79,7 @@ def assign_uuid(rng: Random, _draft: Draft) -> JsonObject:
 
 def upgrade_format_version(rng: Random, draft: Draft) -> JsonObject:
     version = rng.choice((draft.version, draft.version, draft.version + 1, draft.version - 1, 5))
-    if draft.version < version <= 3:
+    if draft.version < version <= 4:
         draft.version = version
     return {"action": "upgrade-format-version", "format-version": version}
 

@@ -112,6 +112,20 @@ def test_pyiceberg_reads_some_columns_from_either_planner(
     assert sorted(map(str, served.to_pylist())) == sorted(map(str, local.to_pylist()))
 
 
+def test_pyiceberg_cannot_parse_a_null_partition(table: Table, planning: RestCatalog) -> None:
+    """docs/planning.md names the versions. If this fails, PyIceberg has learned it: change the page."""
+    rows = pa.table({"id": pa.array([1, 2], pa.int64()), "country": ["IS", None]})
+    made = table.catalog.create_table_if_not_exists("scans.with_null", schema=rows.schema)
+    with made.update_spec() as update:
+        update.add_field("country", IdentityTransform(), "country")
+    made.append(rows)
+    served = planning.load_table("scans.with_null")
+
+    assert served.scan(row_filter="country = 'IS'").count() == 1
+    with pytest.raises(ValueError, match=r"file-scan-tasks\.\d+\.data-file\.partition"):
+        served.scan(row_filter="country is null").to_arrow()
+
+
 def call(server: ServerProcess, method: str, path: str, body: Any = None) -> httpx.Response:
     return httpx.request(method, f"{server.url}/v1/namespaces/scans/tables/{path}", json=body, verify=CONTEXT)
 
@@ -122,6 +136,7 @@ def test_a_plan_is_completed_fetched_again_and_cancelled(server: ServerProcess) 
     fetched = call(server, "GET", f"t/plan/{made['plan-id']}").json()
 
     assert made["status"] == fetched["status"] == "completed"
+    assert fetched["plan-id"] == made["plan-id"]
     assert fetched["file-scan-tasks"] == made["file-scan-tasks"]
     assert made["file-scan-tasks"] or made["plan-tasks"]
     assert call(server, "DELETE", f"t/plan/{made['plan-id']}").status_code == 204

@@ -438,6 +438,26 @@ def test_an_older_snapshot_is_read_with_its_own_schema_on_request(tmp_path: Path
         plan(tmp_path, str(path), filter=by_name, snapshot_id=1)
 
 
+def test_a_column_of_the_current_schema_may_be_named_beside_the_snapshots_schema(tmp_path: Path) -> None:
+    """Spark asks for the snapshot's schema of a branch, but names the columns that the table has now."""
+    table = MadeTable(tmp_path, [PLAIN])
+    table.add_snapshot([MadeManifest(PLAIN, [data("a")])])
+    table.write()
+    metadata = table.metadata
+    grown = {**metadata["schemas"][0], "schema-id": 1}
+    grown["fields"] = [*grown["fields"], {"id": 900, "name": "note", "type": "string", "required": False}]
+    metadata |= {"schemas": [metadata["schemas"][0], grown], "current-schema-id": 1, "last-column-id": 900}
+    path = tmp_path / "metadata" / "v2.metadata.json"
+    path.write_text(json.dumps(metadata))
+    old = {"snapshot_id": 1, "use_snapshot_schema": True}
+
+    assert len(plan(tmp_path, str(path), select=["id", "note"], **old)) == 1
+    assert len(plan(tmp_path, str(path), select=["note"], filter={"type": "is-null", "term": "note"}, **old)) == 1
+    assert len(plan(tmp_path, str(path), stats_fields=["note"], **old)) == 1
+    with pytest.raises(BadRequest, match=r"Cannot find field 'nothing' in .*name"):
+        plan(tmp_path, str(path), select=["nothing"], **old)
+
+
 def test_a_manifest_whose_spec_is_not_a_number_is_refused(tmp_path: Path) -> None:
     table = MadeTable(tmp_path, [PLAIN], format_version=1, codec="null")
     table.add_snapshot([MadeManifest(PLAIN, [data("a")])])

@@ -94,13 +94,13 @@ def document(version: int = 2, **more: object) -> Json:
         fields |= {"schema": fields["schemas"][0], "partition-spec": []}
     else:
         fields["last-sequence-number"] = 2
-    if version == 3:
+    if version >= 3:
         fields["next-row-id"] = 20
     return fields | more
 
 
 def _lineage(version: int, first_row_id: int) -> Json:
-    return {"first-row-id": first_row_id, "added-rows": 10} if version == 3 else {}
+    return {"first-row-id": first_row_id, "added-rows": 10} if version >= 3 else {}
 
 
 def sort_field(source_id: int, transform: str = "identity") -> Json:

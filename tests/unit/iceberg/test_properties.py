@@ -74,7 +74,7 @@ FILES = st.fixed_dictionaries(
 )
 
 UPDATES = st.one_of(
-    named("upgrade-format-version", format_version=st.integers(1, 4)),
+    named("upgrade-format-version", format_version=st.integers(1, 5)),
     named("add-schema", schema=st.builds(lambda fields: schema(*fields), COLUMN_SETS)),
     named("set-current-schema", schema_id=st.integers(-1, 3)),
     named("add-spec", spec=st.fixed_dictionaries({"fields": st.lists(SPEC_FIELDS, max_size=2)})),
@@ -126,7 +126,7 @@ def history(version: int, commits: list[list[Json]]) -> list[TableMetadata]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.sampled_from([1, 2, 3]), COMMITS)
+@given(st.sampled_from([1, 2, 3, 4]), COMMITS)
 def test_every_invariant_holds_after_every_commit(version: int, commits: list[list[Json]]) -> None:
     tables = history(version, commits)
 
@@ -142,7 +142,7 @@ def test_every_invariant_holds_after_every_commit(version: int, commits: list[li
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.sampled_from([1, 2, 3]), COMMITS)
+@given(st.sampled_from([1, 2, 3, 4]), COMMITS)
 def test_writing_and_reading_again_gives_the_same_metadata(version: int, commits: list[list[Json]]) -> None:
     for metadata in history(version, commits):
         data = encode_table_metadata(metadata)
@@ -152,7 +152,7 @@ def test_writing_and_reading_again_gives_the_same_metadata(version: int, commits
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.sampled_from([1, 2, 3]), st.lists(UPDATES, min_size=1, max_size=6))
+@given(st.sampled_from([1, 2, 3, 4]), st.lists(UPDATES, min_size=1, max_size=6))
 def test_a_spliced_result_equals_full_decoding(version: int, updates: list[Json]) -> None:
     text = json.dumps(base_document(version))
     compact = json.dumps(base_document(version), separators=(",", ":"))
@@ -185,7 +185,7 @@ def test_a_spliced_result_equals_full_decoding(version: int, updates: list[Json]
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.sampled_from([1, 2, 3]), COMMITS)
+@given(st.sampled_from([1, 2, 3, 4]), COMMITS)
 def test_unknown_fields_survive_with_their_object(version: int, commits: list[list[Json]]) -> None:
     original = base_document(version)
     for metadata in history(version, commits):
@@ -211,7 +211,7 @@ def _is_new(item: Json) -> bool:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from([1, 2, 3]), COMMITS)
+@given(st.sampled_from([1, 2, 3, 4]), COMMITS)
 def test_the_refs_representation_differs_only_in_the_snapshots(version: int, commits: list[list[Json]]) -> None:
     metadata = history(version, commits)[-1]
 

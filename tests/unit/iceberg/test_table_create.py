@@ -137,7 +137,7 @@ class TestProperties:
     @pytest.mark.parametrize(
         ("properties", "text"),
         [
-            ({"format-version": "4"}, "Unsupported format version: v4 (supported: v3)"),
+            ({"format-version": "5"}, "Unsupported format version: v5 (supported: v4)"),
             ({"format-version": "x"}, "Table property format-version must have integer value: x"),
             (
                 {"write.metadata.metrics.column.zz": "full"},

@@ -87,11 +87,11 @@ class TestWriting:
         assert fields["schema"] == fields["schemas"][1]
         assert fields["partition-spec"] == fields["partition-specs"][1]["fields"]
 
-    @pytest.mark.parametrize("version", [1, 2, 3])
+    @pytest.mark.parametrize("version", [1, 2, 3, 4])
     def test_a_decoded_table_is_written_unchanged(self, version: int) -> None:
         assert written(table(version)) == document(version)
 
-    @pytest.mark.parametrize("version", [1, 2, 3])
+    @pytest.mark.parametrize("version", [1, 2, 3, 4])
     def test_reading_and_writing_again_gives_the_same_bytes(self, version: int) -> None:
         once = encode_table_metadata(table(version))
 
@@ -196,13 +196,13 @@ class TestReadingOtherEngines:
         assert written(base)["partition-specs"] == [{"spec-id": 0, "fields": [{**partition, "field-id": 1000}]}]
 
     @pytest.mark.parametrize("none", [-1, None])
-    @pytest.mark.parametrize("version", [1, 2, 3])
+    @pytest.mark.parametrize("version", [1, 2, 3, 4])
     def test_every_notation_of_no_current_snapshot_is_read(self, none: int | None, version: int) -> None:
         base = table(version, refs={}, snapshots=[], **{"current-snapshot-id": none, "snapshot-log": []})
 
         assert base.current_snapshot_id is None
         assert base.current_snapshot is None
-        assert written(base)["current-snapshot-id"] == (None if version == 3 else -1)
+        assert written(base)["current-snapshot-id"] == (None if version >= 3 else -1)
 
     def test_explicit_nulls_count_as_absent(self) -> None:
         nulls = dict.fromkeys(
@@ -219,14 +219,14 @@ class TestReadingOtherEngines:
     def test_a_location_loses_its_last_slash(self) -> None:
         assert table(location=LOCATION + "/").location == LOCATION
 
-    @pytest.mark.parametrize("version", [0, 4, 99])
+    @pytest.mark.parametrize("version", [0, 5, 99])
     def test_an_unsupported_version_is_refused(self, version: int) -> None:
         with pytest.raises(Invalid) as refused:
             read(document() | {"format-version": version})
 
-        assert str(refused.value) == f"Cannot read unsupported version {version} (supported: v3)"
+        assert str(refused.value) == f"Cannot read unsupported version {version} (supported: v4)"
 
-    @pytest.mark.parametrize("version", [2, 3])
+    @pytest.mark.parametrize("version", [2, 3, 4])
     @pytest.mark.parametrize(
         "name",
         [
@@ -245,7 +245,7 @@ class TestReadingOtherEngines:
             table(3, **{"next-row-id": None})
 
     @pytest.mark.parametrize("name", ["format-version", "location", "last-updated-ms", "last-column-id"])
-    @pytest.mark.parametrize("version", [1, 2, 3])
+    @pytest.mark.parametrize("version", [1, 2, 3, 4])
     def test_a_file_of_any_version_without_a_required_field_is_refused(self, version: int, name: str) -> None:
         with pytest.raises(BadRequest, match=name):
             read({key: value for key, value in document(version).items() if key != name})

@@ -46,7 +46,7 @@ class TestAssignUuid:
 
 
 class TestUpgradeFormatVersion:
-    @pytest.mark.parametrize("version", [1, 2, 3])
+    @pytest.mark.parametrize("version", [1, 2, 3, 4])
     def test_the_same_version_changes_nothing(self, version: int) -> None:
         assert unchanged({"action": "upgrade-format-version", "format-version": version}, version=version)
 
@@ -64,10 +64,17 @@ class TestUpgradeFormatVersion:
         assert fields["next-row-id"] == 0
         assert all("first-row-id" not in snapshot for snapshot in fields["snapshots"])
 
-    def test_version_4_is_refused(self) -> None:
-        text = refusal({"action": "upgrade-format-version", "format-version": 4})
+    def test_a_v3_table_becomes_v4_and_keeps_its_row_ids(self) -> None:
+        fields = after(table(3), {"action": "upgrade-format-version", "format-version": 4})
 
-        assert text == "Cannot upgrade table to unsupported format version: v4 (supported: v3)"
+        assert fields["format-version"] == 4
+        assert fields["next-row-id"] == table(3).next_row_id
+        assert [snapshot["first-row-id"] for snapshot in fields["snapshots"]] == [0, 10]
+
+    def test_version_5_is_refused(self) -> None:
+        text = refusal({"action": "upgrade-format-version", "format-version": 5})
+
+        assert text == "Cannot upgrade table to unsupported format version: v5 (supported: v4)"
 
     def test_a_downgrade_is_refused(self) -> None:
         assert refusal({"action": "upgrade-format-version", "format-version": 1}) == "Cannot downgrade v2 table to v1"
@@ -314,7 +321,7 @@ class TestViewUpdates:
 
 
 class TestCreation:
-    @pytest.mark.parametrize("version", [1, 2, 3])
+    @pytest.mark.parametrize("version", [1, 2, 3, 4])
     def test_a_new_table_is_built_from_its_updates_alone(self, version: int) -> None:
         table_made = created(version=version)
 
@@ -366,7 +373,7 @@ class TestCreation:
         assert without("schema") == "Attempting to add a partition spec before a schema is added"
 
     def test_a_format_version_that_does_not_exist_is_refused(self) -> None:
-        for version in (0, 4):
+        for version in (0, 5):
             with pytest.raises(Invalid) as refused:
                 created(version=version)
-            assert str(refused.value) == f"Unsupported format version: v{version} (supported: v3)"
+            assert str(refused.value) == f"Unsupported format version: v{version} (supported: v4)"

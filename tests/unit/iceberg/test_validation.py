@@ -13,7 +13,7 @@ LATE = [{"timestamp-ms": BASE_MS, "snapshot-id": 1}, {"timestamp-ms": BASE_MS - 
 FILES = [{"timestamp-ms": BASE_MS, "metadata-file": "a"}, {"timestamp-ms": BASE_MS - 60_001, "metadata-file": "b"}]
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_good_file_is_read(version: int) -> None:
     data = json.dumps(document(version)).encode()
 

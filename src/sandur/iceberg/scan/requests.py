@@ -1,5 +1,6 @@
 """Plan requests: decoded from a body, and resolved against one table."""
 
+from contextlib import suppress
 from typing import Annotated, Final
 
 import msgspec
@@ -87,7 +88,21 @@ def decode_scan_request(body: bytes) -> ScanRequest:
 def resolve_scan(request: ScanRequest, metadata: TableMetadata) -> Scan:
     """Resolve a request against a table; BadRequest if the table does not have a snapshot or a column."""
     snapshot, appended = _snapshots(request, metadata)
-    schema = _schema(metadata, snapshot if request.use_snapshot_schema else None)
+    current = metadata.current_schema
+    schema = _schema_of(snapshot, metadata) if request.use_snapshot_schema else current
+    try:
+        return _bind_scan(request, schema, snapshot, appended)
+    except BadRequest:
+        # Spark asks for the snapshot's schema of a branch, but names columns that were added since.
+        if schema is not current:
+            with suppress(BadRequest):
+                return _bind_scan(request, current, snapshot, appended)
+        raise
+
+
+def _bind_scan(
+    request: ScanRequest, schema: Schema, snapshot: Snapshot | None, appended: tuple[Snapshot, ...] | None
+) -> Scan:
     names = ColumnNames(schema, is_case_sensitive=request.is_case_sensitive)
     for name in request.select or ():
         if not name.startswith("_"):  # Readers have metadata columns, such as _file and _pos.
@@ -153,9 +168,8 @@ def appended_between(metadata: TableMetadata, start: int, end: int) -> tuple[Sna
     raise BadRequest(f"Starting snapshot (exclusive) {start} is not an ancestor of end snapshot {end}")
 
 
-def _schema(metadata: TableMetadata, snapshot: Snapshot | None) -> Schema:
-    if snapshot is not None and snapshot.schema_id is not None:
-        for schema in metadata.schemas:
-            if schema.schema_id == snapshot.schema_id:
-                return schema
-    return metadata.current_schema
+def _schema_of(snapshot: Snapshot | None, metadata: TableMetadata) -> Schema:
+    """The schema that the snapshot names; the current one if it names none."""
+    wanted = None if snapshot is None else snapshot.schema_id
+    known = (schema for schema in metadata.schemas if wanted is not None and schema.schema_id == wanted)
+    return next(known, metadata.current_schema)

@@ -306,9 +306,8 @@ def _result_body(result: plans.Result, call: Call, *, names_plan: bool) -> bytes
     """The result in the form of its status. Only a completed result may have a list of tasks, even an empty one."""
     match result:
         case plans.Completed(plan_id=plan_id, result=found):
-            named = b',"plan-id":' + encode(plan_id) if names_plan else b""
             tasks = b',"plan-tasks":' + encode(found.plan_tasks)
-            return b'{"status":"completed"' + named + b"," + found.fields + tasks + b"}"
+            return b'{"status":"completed","plan-id":' + encode(plan_id) + b"," + found.fields + tasks + b"}"
         case plans.Submitted(plan_id=plan_id):
             return encode({"status": "submitted", "plan-id": plan_id} if names_plan else {"status": "submitted"})
         case plans.Cancelled():
