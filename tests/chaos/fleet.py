@@ -15,7 +15,7 @@ import httpx
 
 from tests.servers.processes import LOOPBACK, free_ports
 
-_START_LOOKS_MAX: Final = 1_200
+_START_LOOKS_MAX: Final = 2_400
 _LOOK_SECONDS: Final = 0.1
 _STOP_SECONDS_MAX: Final = 60
 _PAUSE_SECONDS_MAX: Final = 0.8

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 READY: Final = "Sandur is ready at "
-_START_SECONDS_MAX: Final = 120
+_START_SECONDS_MAX: Final = 240
 _STOP_SECONDS_MAX: Final = 60
 
 
