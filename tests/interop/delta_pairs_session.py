@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 import httpx
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import sandur.spark
@@ -53,8 +54,37 @@ def main(url: str, folder: str, jars: str) -> None:
             spark.sql(f"UPDATE main.s.{table} SET amount = amount * 2")
             rows[creator]["duckdb, after UPDATE by spark"] = [list(row) for row in readers["duckdb"](table)]
     facts = {"rows": rows, "CREATE TABLE by duckdb": _refusal(duck, f"CREATE TABLE uc.s.by_duckdb {COLUMNS}")}
+    if jars:
+        facts["mapped"] = _mapped(spark, url)
     spark.stop()
     print(f"FACTS {json.dumps(facts)}")  # noqa: T201 - what the test reads
+
+
+def _mapped(spark: SparkSession, url: str) -> dict[str, Any]:
+    """What writers achieve in tables with column mapping."""
+    mapping = "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    spark.sql(f"CREATE TABLE main.s.mapped {COLUMNS} USING delta {mapping}")
+    spark.sql("INSERT INTO main.s.mapped VALUES (1, 'spark', 1.5), (2, 'gone', 2.5)")
+    spark.sql("INSERT INTO main.s.mapped VALUES (3, 'again', 3.5)")
+    refused = _refusal(_duckdb(url), "INSERT INTO uc.s.mapped VALUES (4, 'duckdb', 4.5)")
+    try:
+        _write_with_kernel(spark, url, "mapped", (5, "kernel", 5.5))
+        refused_by_kernel = ""
+    except PySparkException as error:
+        refused_by_kernel = str(error)
+    spark.sql("UPDATE main.s.mapped SET amount = 10 WHERE id = 1")
+    spark.sql("DELETE FROM main.s.mapped WHERE id = 2")
+    spark.sql(f"CREATE TABLE main.s.parts {COLUMNS} USING delta PARTITIONED BY (text) {mapping}")
+    spark.sql("INSERT INTO main.s.parts SELECT * FROM main.s.mapped")
+    select = "SELECT * FROM {} ORDER BY id"
+    return {
+        "refused": refused,
+        "refused by kernel": refused_by_kernel,
+        "spark": [list(row) for row in spark.sql(select.format("main.s.mapped")).collect()],
+        "duckdb": [list(row) for row in _duckdb(url).execute(select.format("uc.s.mapped")).fetchall()],
+        "partitioned": [list(row) for row in spark.sql(select.format("main.s.parts")).collect()],
+        "partitioned, duckdb": [list(row) for row in _duckdb(url).execute(select.format("uc.s.parts")).fetchall()],
+    }
 
 
 def _write_with_kernel(spark: SparkSession, url: str, table: str, row: Row) -> None:
@@ -92,7 +122,7 @@ def _refusal(duck: duckdb.DuckDBPyConnection, statement: str) -> str:
     try:
         duck.execute(statement)
     except duckdb.Error as error:
-        return type(error).__name__
+        return str(error)
     return ""
 
 

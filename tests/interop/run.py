@@ -68,7 +68,7 @@ NAMED: Final = (
     Part("spark-3.5", _SPARK, only="iceberg-1.5.2"),
     Part("spark-sessions", _SPARK, only="not iceberg-1"),
     Part("tokens", ("test_printed_recipes.py", "engines/test_secured.py")),
-    Part("recipes", ("test_recipes.py", "engines/test_recipes_on_s3.py", "test_tutorial.py")),
+    Part("recipes", ("test_recipes.py", "engines/test_recipes_on_s3.py", "test_tutorial.py", "test_printed_pages.py")),
     Part("demo", ("test_demo.py",)),
     Part("system-tables", ("test_system_tables.py",)),
     Part("reading-on-a-folder", _CROSS, only="folder-"),
