@@ -37,6 +37,12 @@ def python_environment(name: str) -> Path:
     return installed(name, [pins], install) / "venv" / "bin" / "python"
 
 
+def install_duckdb_extensions(interpreter: Path, home: Path) -> None:
+    """Put DuckDB's extensions below a home folder, where `INSTALL` finds them; they come from packages."""
+    script = "tests.interop.engines.sessions.install_extensions"
+    run([interpreter, "-m", script], environment={"HOME": str(home)})
+
+
 def maven_files(name: str) -> Path:
     """The folder with the files that `pins/NAME.txt` lists as coordinates, one per line."""
     pins = PINS / f"{name}.txt"

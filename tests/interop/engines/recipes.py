@@ -12,6 +12,7 @@ from tests.interop.engines.environments import (
     NotInstalled,
     cargo_program,
     go_program,
+    install_duckdb_extensions,
     node_modules,
     python_environment,
 )
@@ -51,6 +52,18 @@ def _in_environment(engine: str, interpreter: Callable[[], Path], **environment:
         return run_command([str(_had(engine, interpreter)), str(script)], folder, environment)
 
     return run
+
+
+def _run_ibis(recipe: Recipe, folder: Path) -> str:
+    install_duckdb_extensions(_had("Ibis", lambda: python_environment("ibis")), folder)
+    return _in_environment("Ibis", lambda: python_environment("ibis"), HOME=str(folder))(recipe, folder)
+
+
+def _run_dbt(recipe: Recipe, folder: Path) -> str:
+    interpreter = _had("dbt", lambda: python_environment("dbt"))
+    install_duckdb_extensions(interpreter, folder)
+    home = Recipe(recipe.name, recipe.language, f'export HOME="{folder}"\n{recipe.text}')
+    return run_bash_beside(interpreter, home, folder)
 
 
 def _run_flink(recipe: Recipe, folder: Path) -> str:
@@ -102,6 +115,9 @@ RUNNERS: Final[dict[str, Runner]] = {
     "daft": _in_environment("Daft", lambda: python_environment("daft")),
     "datafusion": _in_environment("DataFusion", lambda: python_environment("datafusion")),
     "sail": _in_environment("Sail", lambda: python_environment("sail")),
+    "ibis": _run_ibis,
+    "dbt": _run_dbt,
+    "dlt": _in_environment("dlt", lambda: python_environment("dlt")),
     "flink": _run_flink,
     "iceberg-js": _run_iceberg_js,
     "iceberg-go": _run_iceberg_go,

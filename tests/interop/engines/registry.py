@@ -12,7 +12,14 @@ from typing import Any, Final, Protocol
 import pytest
 
 from tests.interop.engines.conversation import Conversation, conversation
-from tests.interop.engines.environments import NotInstalled, cargo_program, go_program, node_modules, python_environment
+from tests.interop.engines.environments import (
+    NotInstalled,
+    cargo_program,
+    go_program,
+    install_duckdb_extensions,
+    node_modules,
+    python_environment,
+)
 from tests.interop.engines.flink import flink_session
 from tests.interop.engines.machines import JAVA
 from tests.interop.engines.session_config import session_config
@@ -54,6 +61,21 @@ def python_session(name: str) -> Opener:
     return open_session
 
 
+@contextlib.contextmanager
+def ibis(folder: Path, served: Served) -> Iterator[Conversation]:
+    """Ibis, with DuckDB's extensions in its home folder."""
+    interpreter = python_environment("ibis")
+    install_duckdb_extensions(interpreter, folder)
+    command: list[str | Path] = [
+        interpreter,
+        "-m",
+        "tests.interop.engines.sessions.ibis_session",
+        session_config(served),
+    ]
+    with conversation(command, folder, environment={"HOME": str(folder)}) as opened:
+        yield opened
+
+
 def program_session(build: Callable[[str], Path], name: str) -> Opener:
     """Build and start one of our programs."""
 
@@ -82,6 +104,9 @@ VERSIONS: Final = {
     "Daft": "0.7.26",
     "DataFusion": "54.0.0",
     "Sail": "0.7.2",
+    "Ibis": "12.0.0",
+    "dbt-duckdb": "1.11.1",
+    "dlt": "1.31.0",
     "Trino": "476",
     "Flink": "2.1.3",
     "iceberg-js": "0.8.1",
@@ -93,6 +118,8 @@ OPENERS: Final[dict[str, Opener]] = {
     "Daft": python_session("daft"),
     "DataFusion": python_session("datafusion"),
     "Sail": python_session("sail"),
+    "Ibis": ibis,
+    "dlt": python_session("dlt"),
     "Trino": trino_server,
     "Flink": flink_session,
     "iceberg-js": iceberg_js,
