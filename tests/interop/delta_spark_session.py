@@ -43,7 +43,7 @@ class Session:
 def main(url: str, folder: str, jars: str, is_older: str) -> None:
     spark = _session(url, folder, jars, is_older=is_older == "older")
     session = Session(spark, url, folder)
-    for steps in (_rows, _definitions, _changes, _streams, _races, _maintenance, _names):
+    for steps in (_rows, _definitions, _changes, _streams, _races, _maintenance, _names, _iceberg):
         steps(session)
     spark.stop()
     print(f"FACTS {json.dumps(session.facts)}")  # noqa: T201 - what the test reads
@@ -195,10 +195,36 @@ def _names(session: Session) -> None:
     step("rows by its new name", "SELECT count(*) FROM main.t.drain")
 
 
+def _iceberg(session: Session) -> None:
+    """An Iceberg table beside Delta tables."""
+    step = session.step
+    field = {"id": 1, "name": "at", "type": "timestamp", "required": False}
+    table = {"name": "ice", "schema": {"type": "struct", "schema-id": 0, "fields": [field]}}
+    step("schema with both", "CREATE SCHEMA main.both")
+    step("iceberg", lambda: _posted(session, "/v1/main/namespaces/both/tables", table))
+    step("delta beside it", "CREATE TABLE main.both.d (at TIMESTAMP_NTZ) USING delta")
+    step("rows beside it", "INSERT INTO main.both.d VALUES (TIMESTAMP_NTZ'2026-01-02 03:04:05')")
+    step("both listed", lambda: sorted(row[1] for row in session.sql("SHOW TABLES IN main.both")))
+    step("read beside it", "SELECT CAST(at AS STRING) FROM main.both.d")
+    step("iceberg described", lambda: [row[:2] for row in session.sql("DESCRIBE TABLE main.both.ice")])
+    step("iceberg refused", lambda: "unknown_default_open_api" in _error(session, "SELECT * FROM main.both.ice"))
+
+
+def _error(session: Session, statement: str) -> str:
+    """The whole text of the error, which names the data source."""
+    try:
+        return str(session.sql(statement))
+    except (Py4JJavaError, PySparkException) as error:
+        return str(error)
+
+
 def _renamed(session: Session, old: str, new: str) -> int:
-    url = f"{session.url}{DELTA_API}/tables/{old}/rename"
-    body = json.dumps({"new-name": new}).encode()
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310 - our own server
+    return _posted(session, f"{DELTA_API}/tables/{old}/rename", {"new-name": new})
+
+
+def _posted(session: Session, path: str, body: object) -> int:
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(session.url + path, json.dumps(body).encode(), headers)  # noqa: S310 - our own server
     with urllib.request.urlopen(request) as answer:  # noqa: S310 - our own server
         return int(answer.status)
 

@@ -69,6 +69,11 @@ EXPECTED: dict[str, Any] = {
     "rename by the API": 204,
     "read by its new name": [[1], [2], [3]],
     "rows by its new name": [[4]],
+    "iceberg": 200,
+    "both listed": ["d", "ice"],
+    "read beside it": [["2026-01-02 03:04:05"]],
+    "iceberg described": [["at", "timestamp_ntz"]],
+    "iceberg refused": True,
 }
 REFUSED = {
     "optimize": "OPTIMIZE is blocked by the catalog for Catalog-Managed tables",
