@@ -59,17 +59,20 @@ async def garbage_in_folder(lake: Lake, folder: str, uuids: Sequence[str]) -> Ga
     files = [file for file in await _own_files(lake, folder) if _is_old(lake, file)]
     if not files:
         return Garbage()
-    found = [await lake.pointer(uuid).read() for uuid in uuids]
-    living = [pointer for pointer in found if pointer and pointer.value.state == "live"]
-    if len(living) < len(uuids):
+    needs = await _needs_of_living(lake, uuids)
+    if len(needs) < len(uuids):
         return Garbage(reason="a table in this folder was dropped, or is not created yet")
-    needs = [await _needs(lake, pointer) for pointer in living]
     if any(need.keeps_all for need in needs):
         return Garbage(reason="a table in this folder has gc.enabled=false")
     orphans = deletable_files(files, [need.owner for need in needs], before_ms=lake.clock.now_ms())
     if not all(need.deletes_old for need in needs):
         orphans = await _never_committed(lake, orphans)
     return Garbage(orphans, tuple(need.pointer for need in needs if needs_bump(need.owner, orphans)))
+
+
+async def _needs_of_living(lake: Lake, uuids: Sequence[str]) -> Sequence[_Needs]:
+    found = [await lake.pointer(uuid).read() for uuid in uuids]
+    return [await _needs(lake, pointer) for pointer in found if pointer and pointer.value.state == "live"]
 
 
 async def garbage_of_killed(lake: Lake, pointer: Versioned[Pointer]) -> Garbage:
