@@ -151,6 +151,21 @@ def test_a_bucket_with_invalid_characters_is_refused() -> None:
         open_store("s3://my bucket/x", Settings(s3=S3Settings(endpoint="http://127.0.0.1:1")))
 
 
+@pytest.mark.parametrize("setting", ["access_key_id", "session_token", "region"])
+def test_a_key_with_a_line_break_is_refused(setting: str) -> None:
+    s3 = replace(S3Settings(endpoint="http://127.0.0.1:9"), **{setting: "a\n"})
+
+    with pytest.raises(BadRequest, match=f"setting s3.{setting}: it contains a line break"):
+        open_store("s3://b/x", Settings(s3=s3))
+
+
+def test_a_key_of_the_environment_with_a_line_break_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a\n")
+
+    with pytest.raises(BadRequest, match="AWS_ACCESS_KEY_ID: it contains a line break"):
+        open_store("s3://b/x", Settings())
+
+
 @pytest.mark.parametrize(
     "azure", [AzureSettings(), AzureSettings(account_name="x", account_key="not base64")], ids=["no account", "no key"]
 )

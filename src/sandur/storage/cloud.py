@@ -17,6 +17,7 @@ from xml.etree import ElementTree as ET
 
 import httpx
 import obstore
+from msgspec.structs import asdict
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
@@ -182,6 +183,7 @@ _ETAG: Final = re.compile(r'(W/)?"[!#-~]+"')
 _GENERATION: Final = re.compile(r'[1-9][0-9]{0,18}\|"[!#-~]+"')
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ENDPOINT: Final = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[!-~]*)?")
+_AWS_VARIABLES: Final = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"})
 _SIGNED_FOR: Final = dt.timedelta(minutes=5)
 _REFUSED: Final = (PermissionDeniedError, UnauthenticatedError, NotSupportedError, InvalidPathError)
 _OK: Final = {200, 202, 204}
@@ -193,6 +195,7 @@ def open_bucket(cloud: Cloud, bucket: str, prefix: str, settings: Settings) -> "
     """The store in a bucket or container, below the prefix. Raises BadRequest if the settings do not describe one."""
     if not _BUCKET.fullmatch(bucket):
         raise BadRequest(f"bucket {bucket!r}: expected letters, digits, dots, dashes and underscores")
+    _check_printable(cloud, settings)
     try:
         return _open_bucket(cloud, bucket, prefix, settings)
     except (BaseError, ValueError) as error:
@@ -229,6 +232,16 @@ def _open_bucket(cloud: Cloud, bucket: str, prefix: str, settings: Settings) -> 
             endpoint = _checked_endpoint("azure.endpoint", azure.endpoint)
             container = AzureStore(bucket, **_options(prefix, endpoint, config))
             return CloudStore(container, cloud, delete_request=azure_deletes(bucket, prefix, azure))
+
+
+def _check_printable(cloud: Cloud, settings: Settings) -> None:
+    """Raise BadRequest for a key with a line break, or another character that a header cannot hold: obstore panics."""
+    section = {"s3": "s3", "gs": "gcs", "az": "azure"}[cloud]
+    values = {f"setting {section}.{name}": value for name, value in asdict(getattr(settings, section)).items()}
+    values |= {name: value for name, value in os.environ.items() if cloud == "s3" and name in _AWS_VARIABLES}
+    for name, value in values.items():
+        if isinstance(value, str) and not (value.isascii() and value.isprintable()):
+            raise BadRequest(f"{name}: it contains a line break or another character that is not printable")
 
 
 def _checked_endpoint(setting: str, endpoint: str, *variables: str) -> str:
