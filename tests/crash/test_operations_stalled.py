@@ -34,6 +34,8 @@ from tests.operations.requests import (
 
 T, U = called("t"), called("u")
 SHORT_LOG = {"write.metadata.previous-versions-max": "1"}
+FIRST_COMMIT = b"/metadata/00001-"
+"""In a pointer: the name of the file that the first commit after the creation writes."""
 
 
 class Stalled:
@@ -91,7 +93,7 @@ async def test_r6_a_request_that_frees_the_new_name_of_a_slow_rename_fences_it()
 
 async def test_c7_an_attempt_that_was_taken_over_does_not_apply_its_commit_again() -> None:
     """Nothing is required and the log is short: only the claim stops the slow attempt."""
-    stalled = Stalled(holds=writes_to("iceberg_pointers/", (keyed("commit").key_hash or "").encode()[:32]))
+    stalled = Stalled(holds=writes_to("iceberg_pointers/", FIRST_COMMIT))
     await stalled.open("t")
     change = commit(set_property("ours", "1"))
     await stalled.begin(commit_table(stalled.slow, T, change, keyed("commit")))
@@ -129,7 +131,7 @@ async def test_n8_a_create_that_was_refused_under_its_key_cannot_succeed_later()
 
 
 async def test_d4_a_commit_that_stalls_during_a_drop_is_lost() -> None:
-    stalled = Stalled(holds=writes_to("iceberg_pointers/", request("commit").hash.encode()[:32]))
+    stalled = Stalled(holds=writes_to("iceberg_pointers/", FIRST_COMMIT))
     await stalled.open("t")
     await stalled.begin(commit_table(stalled.slow, T, append(1), request("commit")))
 
