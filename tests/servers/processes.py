@@ -6,7 +6,7 @@ import socket
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -39,9 +39,16 @@ def free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def running(
-    command: Sequence[str | Path], *, answers: str, folder: Path, environment: Mapping[str, str] | None = None
+    command: Sequence[str | Path],
+    *,
+    answers: str,
+    is_ready: Callable[[], bool] = lambda: True,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[int]:
-    """Run the command until the block ends; the block begins when the address answers, with the id of the process.
+    """Run the command until the block ends; the block begins with the id of the process.
+
+    It begins when the address answers and the server is ready for the tests.
 
     The server runs in the folder and writes its output to `log` there.
     """
@@ -51,7 +58,7 @@ def running(
             command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
         try:
-            _wait_for(process, answers, log)
+            _wait_for(process, answers, is_ready, log)
             yield process.pid
         finally:
             _stop(process)
@@ -67,14 +74,14 @@ def _is_held(held: contextlib.ExitStack, port: int) -> bool:
     return True
 
 
-def _wait_for(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
+def _wait_for(process: subprocess.Popen[bytes], address: str, is_ready: Callable[[], bool], log: Path) -> None:
     for _ in range(_START_LOOKS_MAX):
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(timeout=_LOOK_SECONDS)
             raise RuntimeError(f"server {process.args!r}: ended with {code} before it answered:\n{_tail(log)}")
-        if _answers(address):
+        if _answers(address) and is_ready():
             return
-    raise RuntimeError(f"server {process.args!r}: gave no answer at {address}:\n{_tail(log)}")
+    raise RuntimeError(f"server {process.args!r}: was not ready at {address}:\n{_tail(log)}")
 
 
 def _answers(address: str) -> bool:

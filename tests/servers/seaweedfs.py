@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
 from sandur.settings import S3Settings, Settings
 from tests.servers.processes import LOOPBACK, TWIN_OFFSET, free_ports, running
 
@@ -32,12 +35,35 @@ def seaweedfs(folder: Path) -> Iterator[Settings]:
         "AWS_SECRET_ACCESS_KEY": s3.secret_access_key,
     }
     try:
-        with running(_command(folder, ports), answers=f"{endpoint}/status", folder=folder, environment=environment):
+        with running(
+            _command(folder, ports),
+            answers=f"{endpoint}/status",
+            is_ready=lambda: _has_bucket(s3),
+            folder=folder,
+            environment=environment,
+        ):
             yield Settings(s3=s3)
     finally:
         # SeaweedFS creates these files in a fixed place and does not remove all of them.
         for part, port in ports.items():
             Path(f"/tmp/seaweedfs-{part}-grpc-{port + TWIN_OFFSET}.sock").unlink(missing_ok=True)  # noqa: S108 - see above
+
+
+def _has_bucket(s3: S3Settings) -> bool:
+    """Whether the bucket exists: the server answers before it has created the bucket."""
+    bucket = S3Store(
+        BUCKET,
+        endpoint=s3.endpoint,
+        region=s3.region,
+        access_key_id=s3.access_key_id,
+        secret_access_key=s3.secret_access_key,
+        client_options={"allow_http": True},
+    )
+    try:
+        bucket.list_with_delimiter()
+    except BaseError:
+        return False
+    return True
 
 
 def _command(folder: Path, ports: dict[str, int]) -> list[str | Path]:
