@@ -8,6 +8,7 @@ import duckdb
 
 # Iceberg's manifests are Avro, and the server speaks HTTP.
 EXTENSIONS: Final = ("avro", "httpfs", "iceberg")
+UNITY_EXTENSIONS: Final = ("httpfs", "delta", "unity_catalog")
 
 
 def extension_file(name: str) -> Path:
@@ -25,4 +26,14 @@ def session(url: str) -> duckdb.DuckDBPyConnection:
     for name in EXTENSIONS:
         opened.load_extension(str(extension_file(name)))
     opened.execute(f"ATTACH 'main' AS sandur (TYPE iceberg, ENDPOINT '{url}', AUTHORIZATION_TYPE 'none')")
+    return opened
+
+
+def unity_session(url: str, schema: str) -> duckdb.DuckDBPyConnection:
+    """A session with the server's default catalog as `uc`, through the Unity Catalog API."""
+    opened = duckdb.connect()
+    for name in UNITY_EXTENSIONS:
+        opened.load_extension(str(extension_file(name)))
+    opened.execute(f"CREATE SECRET (TYPE unity_catalog, TOKEN 'any', ENDPOINT '{url}', AWS_REGION 'none')")
+    opened.execute(f"ATTACH 'main' AS uc (TYPE unity_catalog, DEFAULT_SCHEMA '{schema}')")
     return opened

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import sandur.spark
-from demo.duckdb_sessions import extension_file
+from demo.duckdb_sessions import unity_session
 from sandur.spark.sessions import DELTA_PACKAGE
 
 COLUMNS = "(id INT, text STRING, amount DOUBLE)"
@@ -24,7 +24,7 @@ Row = tuple[int, str, float]
 
 
 def main(url: str, folder: str, jars: str) -> None:
-    spark, duck = _spark(url, folder, jars), _duckdb(url)
+    spark, duck = _spark(url, folder, jars), unity_session(url, "s")
     creators: dict[str, Callable[[], object]] = {
         "sandur": lambda: None,  # The test made it with the command line.
         "kernel": lambda: sandur.spark.sql(
@@ -36,7 +36,7 @@ def main(url: str, folder: str, jars: str) -> None:
         "duckdb": lambda table, row: duck.execute(f"INSERT INTO uc.s.{table} VALUES {row}"),
     }
     readers: dict[str, Callable[[str], list[Any]]] = {
-        "duckdb": lambda table: _duckdb(url).execute(f"SELECT * FROM uc.s.{table} ORDER BY id").fetchall()
+        "duckdb": lambda table: unity_session(url, "s").execute(f"SELECT * FROM uc.s.{table} ORDER BY id").fetchall()
     }
     if jars:
         creators["spark"] = lambda: spark.sql(f"CREATE TABLE main.s.by_spark {COLUMNS} USING delta")
@@ -45,7 +45,7 @@ def main(url: str, folder: str, jars: str) -> None:
     rows: dict[str, Any] = {}
     for creator, create in creators.items():
         create()
-        duck = _duckdb(url)  # A session caches the list of tables.
+        duck = unity_session(url, "s")  # A session caches the list of tables.
         table = f"by_{creator}"
         for number, (writer, write) in enumerate(writers.items()):
             write(table, (number, writer, number + 0.5))
@@ -66,7 +66,7 @@ def _mapped(spark: SparkSession, url: str) -> dict[str, Any]:
     spark.sql(f"CREATE TABLE main.s.mapped {COLUMNS} USING delta {mapping}")
     spark.sql("INSERT INTO main.s.mapped VALUES (1, 'spark', 1.5), (2, 'gone', 2.5)")
     spark.sql("INSERT INTO main.s.mapped VALUES (3, 'again', 3.5)")
-    refused = _refusal(_duckdb(url), "INSERT INTO uc.s.mapped VALUES (4, 'duckdb', 4.5)")
+    refused = _refusal(unity_session(url, "s"), "INSERT INTO uc.s.mapped VALUES (4, 'duckdb', 4.5)")
     try:
         _write_with_kernel(spark, url, "mapped", (5, "kernel", 5.5))
         refused_by_kernel = ""
@@ -81,9 +81,11 @@ def _mapped(spark: SparkSession, url: str) -> dict[str, Any]:
         "refused": refused,
         "refused by kernel": refused_by_kernel,
         "spark": [list(row) for row in spark.sql(select.format("main.s.mapped")).collect()],
-        "duckdb": [list(row) for row in _duckdb(url).execute(select.format("uc.s.mapped")).fetchall()],
+        "duckdb": [list(row) for row in unity_session(url, "s").execute(select.format("uc.s.mapped")).fetchall()],
         "partitioned": [list(row) for row in spark.sql(select.format("main.s.parts")).collect()],
-        "partitioned, duckdb": [list(row) for row in _duckdb(url).execute(select.format("uc.s.parts")).fetchall()],
+        "partitioned, duckdb": [
+            list(row) for row in unity_session(url, "s").execute(select.format("uc.s.parts")).fetchall()
+        ],
     }
 
 
@@ -124,15 +126,6 @@ def _refusal(duck: duckdb.DuckDBPyConnection, statement: str) -> str:
     except duckdb.Error as error:
         return str(error)
     return ""
-
-
-def _duckdb(url: str) -> duckdb.DuckDBPyConnection:
-    session = duckdb.connect()
-    for name in ("httpfs", "delta", "unity_catalog"):
-        session.load_extension(str(extension_file(name)))
-    session.execute(f"CREATE SECRET (TYPE unity_catalog, TOKEN 'any', ENDPOINT '{url}', AWS_REGION 'none')")
-    session.execute("ATTACH 'main' AS uc (TYPE unity_catalog, DEFAULT_SCHEMA 's')")
-    return session
 
 
 def _spark(url: str, folder: str, jars: str) -> SparkSession:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from demo.duckdb_sessions import extension_file
+from demo.duckdb_sessions import unity_session
 from sandur.cli.main import app
 from tests.server.process import ServerProcess, server_process
 
@@ -42,15 +42,6 @@ def create(folder: Path, name: str, *flags: str) -> dict[str, object]:
     return made
 
 
-def opened(server: ServerProcess) -> duckdb.DuckDBPyConnection:
-    session = duckdb.connect()
-    for name in ("httpfs", "delta", "unity_catalog"):
-        session.load_extension(str(extension_file(name)))
-    session.execute(f"CREATE SECRET (TYPE unity_catalog, TOKEN 'any', ENDPOINT '{server.url}', AWS_REGION 'none')")
-    session.execute("ATTACH 'main' AS uc (TYPE unity_catalog, DEFAULT_SCHEMA 's')")
-    return session
-
-
 def loaded(server: ServerProcess, name: str) -> dict[str, object]:
     answer = httpx.get(f"{server.url}{UNITY}/delta/v1/catalogs/main/schemas/s/tables/{name}")
     found: dict[str, object] = answer.raise_for_status().json()
@@ -59,13 +50,13 @@ def loaded(server: ServerProcess, name: str) -> dict[str, object]:
 
 def test_duckdb_writes_and_reads_a_managed_table_and_publishes_its_commits(folder: Path, server: ServerProcess) -> None:
     made = create(folder, "main.s.managed")
-    session = opened(server)
+    session = unity_session(server.url, "s")
 
     for number in range(12):  # More than the bound on unpublished commits.
         session.execute(f"INSERT INTO uc.s.managed VALUES ({number}, 'text {number}')")
 
     assert session.execute("SELECT count(*), sum(id) FROM uc.s.managed").fetchall() == [(12, 66)]
-    assert opened(server).execute("SELECT max(id) FROM uc.s.managed").fetchall() == [(11,)]
+    assert unity_session(server.url, "s").execute("SELECT max(id) FROM uc.s.managed").fetchall() == [(11,)]
     table = loaded(server, "managed")
     assert table["latest-table-version"] == 12
     log = Path(str(made["location"]).removeprefix("file://")) / "_delta_log"
@@ -81,7 +72,7 @@ def test_a_new_managed_table_has_the_directory_into_which_clients_write_commits(
 
 def test_two_duckdb_sessions_lose_no_acknowledged_row(folder: Path, server: ServerProcess) -> None:
     create(folder, "main.s.raced")
-    sessions = [opened(server), opened(server)]
+    sessions = [unity_session(server.url, "s"), unity_session(server.url, "s")]
 
     def insert(at: int) -> list[int]:
         kept = []
@@ -97,7 +88,9 @@ def test_two_duckdb_sessions_lose_no_acknowledged_row(folder: Path, server: Serv
     with concurrent.futures.ThreadPoolExecutor() as pool:
         acknowledged = [value for kept in pool.map(insert, (0, 1)) for value in kept]
 
-    rows = [row[0] for row in opened(server).execute("SELECT id FROM uc.s.raced ORDER BY id").fetchall()]
+    rows = [
+        row[0] for row in unity_session(server.url, "s").execute("SELECT id FROM uc.s.raced ORDER BY id").fetchall()
+    ]
     assert set(acknowledged) <= set(rows)
     assert len(rows) == len(set(rows))
     assert loaded(server, "raced")["latest-table-version"] == len(rows)
@@ -114,7 +107,7 @@ def test_a_table_at_a_location_is_a_plain_delta_table(folder: Path, server: Serv
     assert table.metadata().description == "mine"
     assert table.history()[-1]["engineInfo"] == "Sandur"
     assert pl.read_delta(location).sort("id")["text"].to_list() == ["a", "b"]
-    found = opened(server).execute("SELECT id, text FROM uc.s.plain ORDER BY id").fetchall()
+    found = unity_session(server.url, "s").execute("SELECT id, text FROM uc.s.plain ORDER BY id").fetchall()
     assert found == [(1, "a"), (2, "b")]
 
 
@@ -145,13 +138,13 @@ def test_a_managed_table_renamed_by_the_command_line_is_read_and_written_by_its_
     folder: Path, server: ServerProcess
 ) -> None:
     create(folder, "main.s.before")
-    opened(server).execute("INSERT INTO uc.s.before VALUES (1, 'one')")
+    unity_session(server.url, "s").execute("INSERT INTO uc.s.before VALUES (1, 'one')")
 
     arguments = ["delta", "rename", "main.s.before", "behind", "--store", str(folder), "--json"]
     result = CliRunner().invoke(app, arguments, env={"SANDUR_FSYNC": "never"}, catch_exceptions=False)
 
     assert (result.exit_code, json.loads(result.stdout)) == (0, {"name": "main.s.behind"})
-    session = opened(server)
+    session = unity_session(server.url, "s")
     session.execute("INSERT INTO uc.s.behind VALUES (2, 'two')")
     assert session.execute("SELECT id FROM uc.s.behind ORDER BY id").fetchall() == [(1,), (2,)]
     missing = httpx.get(f"{server.url}{UNITY}/delta/v1/catalogs/main/schemas/s/tables/before")

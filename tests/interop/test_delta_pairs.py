@@ -15,7 +15,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from demo.duckdb_sessions import extension_file
+from demo.duckdb_sessions import unity_session
 from sandur.cli.main import app
 from tests.interop.delta_creators import MAPPING_MODE, UNITY, create_as_suggested
 from tests.interop.matrix import ROOT
@@ -32,21 +32,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield running
 
 
-def opened(server: ServerProcess) -> duckdb.DuckDBPyConnection:
-    session = duckdb.connect()
-    for name in ("httpfs", "delta", "unity_catalog"):
-        session.load_extension(str(extension_file(name)))
-    session.execute(f"CREATE SECRET (TYPE unity_catalog, TOKEN 'any', ENDPOINT '{server.url}', AWS_REGION 'none')")
-    session.execute("ATTACH 'main' AS uc (TYPE unity_catalog, DEFAULT_SCHEMA 's')")
-    return session
-
-
 def test_duckdb_writes_values_into_a_table_that_adopts_every_suggestion(server: ServerProcess) -> None:
     create_as_suggested(server.url, "s", "suggested")
 
-    opened(server).execute("INSERT INTO uc.s.suggested VALUES (1, 'one', 1.5), (2, NULL, 2.5)")
+    unity_session(server.url, "s").execute("INSERT INTO uc.s.suggested VALUES (1, 'one', 1.5), (2, NULL, 2.5)")
 
-    rows = opened(server).execute("SELECT * FROM uc.s.suggested ORDER BY id").fetchall()
+    rows = unity_session(server.url, "s").execute("SELECT * FROM uc.s.suggested ORDER BY id").fetchall()
     assert rows == [(1, "one", 1.5), (2, None, 2.5)]
 
 
@@ -54,11 +45,11 @@ def test_duckdb_is_refused_where_its_rows_would_be_null(server: ServerProcess) -
     folder = create_as_suggested(server.url, "s", "mapped", {MAPPING_MODE: "name"})
 
     with pytest.raises(duckdb.Error, match="column mapping"):
-        opened(server).execute("INSERT INTO uc.s.mapped VALUES (1, 'one', 1.5)")
+        unity_session(server.url, "s").execute("INSERT INTO uc.s.mapped VALUES (1, 'one', 1.5)")
 
     loaded = httpx.get(f"{server.url}{UNITY}/delta/v1/catalogs/main/schemas/s/tables/mapped").json()
     assert (loaded["latest-table-version"], loaded["commits"]) == (0, [])
-    assert opened(server).execute("SELECT count(*) FROM uc.s.mapped").fetchall() == [(0,)]
+    assert unity_session(server.url, "s").execute("SELECT count(*) FROM uc.s.mapped").fetchall() == [(0,)]
     assert [file.name for file in (folder / "_delta_log").glob("*.json")] == [f"{0:020d}.json"]
 
 

@@ -14,7 +14,7 @@ import pytest
 import unitycatalog.client as uc
 from unitycatalog.client.exceptions import ApiException
 
-from demo.duckdb_sessions import extension_file
+from demo.duckdb_sessions import unity_session
 from tests.server.process import ServerProcess, server_process
 from tests.server.requests import create_table, create_view
 from tests.server.unity.client import UNITY
@@ -210,11 +210,7 @@ def test_duckdb_lists_schemas_and_tables_of_every_format(server: ServerProcess, 
         table = {"catalog_name": "main", "schema_name": "ducks", "name": "files", "table_type": "EXTERNAL"}
         where = {"data_source_format": "CSV", "storage_location": f"file://{folder}/allowed/ducks", "columns": []}
         http.post(f"{UNITY}/tables", json={**table, **where}).raise_for_status()
-    session = duckdb.connect()
-    for name in ("httpfs", "delta", "unity_catalog"):
-        session.load_extension(str(extension_file(name)))
-    session.execute(f"CREATE SECRET (TYPE unity_catalog, TOKEN 'any', ENDPOINT '{server.url}', AWS_REGION 'none')")
-    session.execute("ATTACH 'main' AS uc (TYPE unity_catalog, DEFAULT_SCHEMA 'ducks')")
+    session = unity_session(server.url, "ducks")
 
     schemas = session.execute("SELECT schema_name FROM duckdb_schemas() WHERE database_name = 'uc'").fetchall()
     tables = session.execute("SELECT table_name FROM duckdb_tables() WHERE schema_name = 'ducks'").fetchall()
@@ -254,11 +250,7 @@ def mixed_schema(server: ServerProcess, folder: Path) -> str:
 
 
 def test_duckdb_reads_delta_tables_beside_types_that_it_does_not_know(server: ServerProcess, mixed_schema: str) -> None:
-    session = duckdb.connect()
-    for name in ("httpfs", "delta", "unity_catalog"):
-        session.load_extension(str(extension_file(name)))
-    session.execute(f"CREATE SECRET (TYPE unity_catalog, TOKEN 'any', ENDPOINT '{server.url}', AWS_REGION 'none')")
-    session.execute(f"ATTACH 'main' AS uc (TYPE unity_catalog, DEFAULT_SCHEMA '{mixed_schema}')")
+    session = unity_session(server.url, mixed_schema)
 
     tables = session.execute("SELECT table_name FROM duckdb_tables() WHERE schema_name = 'mixed'").fetchall()
     rows = session.execute("SELECT id, epoch(time) FROM uc.mixed.delta").fetchall()

@@ -15,7 +15,6 @@ from sandur.errors import (
     KeyReused,
     NotEmpty,
     NotFound,
-    OutcomeUnknown,
     Unprocessable,
 )
 from sandur.operations.containers.catalogs import create_catalog
@@ -29,11 +28,8 @@ from sandur.operations.containers.namespaces import (
     update_namespace_properties,
 )
 from sandur.operations.lake import Lake
-from sandur.settings import RetrySettings
 from sandur.storage.memory import MemoryStore
-from sandur.storage.retry import RetryingStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.fakes.lossy_store import Fate, LossyStore
 from tests.fakes.spy_store import SpyStore
 from tests.operations.lakes import make_lake, make_request, put_name, take_name_away
 
@@ -453,38 +449,6 @@ async def test_the_rounds_before_the_answer_are_bounded() -> None:
     assert await rounds(create(lake, Namespace("main", ("n",)), key="k2")) == 4
     assert await rounds(update(lake, A, updates={"x": "1"}, key="k3")) == 3
     assert await rounds(drop(lake, B, key="k4")) == 5
-
-
-@pytest.mark.parametrize("fate", ["applied", "dropped"])
-@pytest.mark.parametrize("loses_at", range(1, 5))
-async def test_a_lost_answer_is_not_a_failure(loses_at: int, fate: Fate) -> None:
-    clock = FixedClock()
-    inner = MemoryStore(clock=clock)
-    await create(make_lake(inner, clock), A)
-    lossy = RetryingStore(LossyStore(inner, loses_at=loses_at, fate=fate), clock)
-    lake = make_lake(lossy, clock)
-
-    await create(lake, B, {"x": "1"})
-    await lake.background.drain()
-
-    assert (await load_namespace(make_lake(inner, clock), B)).properties["x"] == "1"
-
-
-async def test_an_unknown_outcome_is_reported_and_the_retry_resolves_it() -> None:
-    clock = FixedClock()
-    inner = MemoryStore(clock=clock)
-    await create(make_lake(inner, clock), A)
-    lossy = LossyStore(
-        inner, loses_at=3, fate="late"
-    )  # The calls write the claim, the mark and the record; the outcome of the last one is unknown.
-    lake = make_lake(RetryingStore(lossy, clock, RetrySettings(tries_max=1)), clock)
-    with pytest.raises(OutcomeUnknown):
-        await create(lake, B, {"x": "1"}, key="k")
-
-    created = await create(make_lake(inner, clock), B, {"x": "1"}, key="k")
-
-    assert created["x"] == "1"
-    assert not await lossy.deliver()
 
 
 async def test_a_busy_key_is_not_taken_over_before_its_timeout() -> None:

@@ -1,4 +1,4 @@
-"""Creations, updates and drops of namespaces die at every call to the store: the retry applies them exactly once."""
+"""Changes of namespaces die or lose an answer at every call to the store: the retry applies them exactly once."""
 
 import contextlib
 from collections.abc import Awaitable, Callable
@@ -6,12 +6,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sandur.catalog.identifiers import Namespace
-from sandur.errors import NotEmpty, NotFound
+from sandur.errors import NotEmpty, NotFound, OutcomeUnknown
 from sandur.operations.containers.namespaces import load_namespace, namespace_exists
 from sandur.operations.lake import Lake
+from sandur.settings import RetrySettings
 from sandur.storage.memory import MemoryStore
+from sandur.storage.retry import RetryingStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
+from tests.fakes.lossy_store import Fate, LossyStore
 from tests.operations.lakes import make_lake, work_off_marks
 from tests.operations.test_namespaces import A, B, children, create, drop, update
 
@@ -237,3 +240,34 @@ async def test_a_dead_request_is_refused_again(*, after: bool) -> None:
         assert await world.listed(A)
         assert has_died
     pytest.fail("the refusal never came to its end")
+
+
+@pytest.mark.parametrize("fate", ["applied", "dropped"])
+@pytest.mark.parametrize("loses_at", range(1, 5))
+async def test_a_lost_answer_is_not_a_failure(loses_at: int, fate: Fate) -> None:
+    clock = FixedClock()
+    inner = MemoryStore(clock=clock)
+    await create(make_lake(inner, clock), A)
+    lossy = RetryingStore(LossyStore(inner, loses_at=loses_at, fate=fate), clock)
+    lake = make_lake(lossy, clock)
+
+    await create(lake, B, {"x": "1"})
+    await lake.background.drain()
+
+    assert (await load_namespace(make_lake(inner, clock), B)).properties["x"] == "1"
+
+
+async def test_an_unknown_outcome_is_reported_and_the_retry_resolves_it() -> None:
+    clock = FixedClock()
+    inner = MemoryStore(clock=clock)
+    await create(make_lake(inner, clock), A)
+    # The calls write the claim, the mark and the record; the outcome of the last one is unknown.
+    lossy = LossyStore(inner, loses_at=3, fate="late")
+    lake = make_lake(RetryingStore(lossy, clock, RetrySettings(tries_max=1)), clock)
+    with pytest.raises(OutcomeUnknown):
+        await create(lake, B, {"x": "1"}, key="k")
+
+    created = await create(make_lake(inner, clock), B, {"x": "1"}, key="k")
+
+    assert created["x"] == "1"
+    assert not await lossy.deliver()

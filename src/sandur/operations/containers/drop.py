@@ -97,7 +97,7 @@ class _Drop(ABC, Generic[C]):
 
     @abstractmethod
     async def _first_child(self, container_id: str) -> str | None:
-        """The kind and name of a child; None if there is none.
+        """The kind and name of a child; None without children.
 
         It reads page by page, which is safe: the creator of a child behind the cursor reads the container afterwards
         (N4).

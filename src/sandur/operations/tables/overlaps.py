@@ -22,7 +22,7 @@ from sandur.operations.lake import CELLS_MAX, Lake, LruCache
 from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.drop import is_drop_confirmed
 from sandur.storage.cell import Versioned
-from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many, list_all
+from sandur.storage.contract import get_many, list_all, list_pages
 
 B = TypeVar("B", bound=BoundRecord)
 
@@ -55,11 +55,9 @@ def known_places(record: BoundRecord) -> Sequence[tuple[str, str]]:
     return [(normalize_location(record.location),) * 2] if record.location else []
 
 
-class _SecurableCache:
-    """The volumes, functions and models of one lake that were read last, by key."""
-
-    def __init__(self, _: Lake) -> None:
-        self.seen: LruCache[str, Versioned[Securable]] = LruCache(CELLS_MAX)
+def _securables_seen(_lake: Lake) -> LruCache[str, Versioned[Securable]]:
+    """The volumes, functions and models that were read last, by key."""
+    return LruCache(CELLS_MAX)
 
 
 async def living_securables(lake: Lake, *, skips_damaged: bool = False) -> list[Securable]:
@@ -67,9 +65,11 @@ async def living_securables(lake: Lake, *, skips_damaged: bool = False) -> list[
 
     One call lists them all; only those that have changed since the last call are read.
     """
-    seen = lake.feature(_SecurableCache).seen
+    seen = lake.feature(_securables_seen)
     listed = await list_all(lake.store, lake.layout.securables_folder())
-    current = {entry.key: held.value for entry in listed if (held := seen.get(entry.key)) and _is_current(held, entry)}
+    current = {
+        entry.key: held.value for entry in listed if (held := seen.get(entry.key)) and held.version == entry.version
+    }
     missing = [entry.key for entry in listed if entry.key not in current]
     for key, stored in zip(missing, await get_many(lake.store, missing), strict=True):
         if stored is None:
@@ -82,10 +82,6 @@ async def living_securables(lake: Lake, *, skips_damaged: bool = False) -> list[
             continue
         seen[key] = Versioned(current[key], stored.version)
     return [record for record in current.values() if record.location and record.state not in _ENDED]
-
-
-def _is_current(held: Versioned[Securable], listed: Listed) -> bool:
-    return held.version == listed.version
 
 
 async def occupied_places(lake: Lake, *, skips_damaged: bool = True) -> list[Occupied]:
@@ -136,16 +132,11 @@ async def living_tables(lake: Lake) -> AsyncIterator[Table]:
 
 
 async def _living(lake: Lake, folder: str, kind: type[B]) -> AsyncIterator[B]:
-    after: str | None = None
-    while True:
-        page = await lake.store.list(folder, after=after)
+    async for page in list_pages(lake.store, folder):
         stored = await get_many(lake.store, [entry.key for entry in page])
         for listed, found in zip(page, stored, strict=True):
             if found and (record := _decode(listed.key, found.data, kind)).state not in _ENDED:
                 yield record
-        if len(page) < LIST_LIMIT_MAX:
-            return
-        after = page[-1].key
 
 
 def _decode(key: str, data: bytes, kind: type[B]) -> B:
