@@ -21,6 +21,8 @@ PACKAGE: Final = Path(settings_module.__file__).parent
 TABLES: Final = "/v1/namespaces/ns/tables"
 _STORE_METHODS: Final = frozenset({"are_current", "get", "get_if_changed", "head", "put", "delete", "version_now"})
 _OK: Final = 200
+_SETTLE_SECONDS: Final = 0.2
+"""Longer than the work after an answer, so that the work of an earlier commit is not traced."""
 _STORES: Final = frozenset({"local.py", "memory.py"})
 _SCHEMA: Final = {
     "type": "struct",
@@ -139,6 +141,7 @@ async def _measure(folder: str) -> dict[str, object]:
     for value in ("first", "second"):
         await commit(value)
         await load()
+    await asyncio.sleep(_SETTLE_SECONDS)
     committing = await _traced(commit("traced"))
     loading = await _traced(load())
     await catalog.close()

@@ -83,7 +83,7 @@ def place_of(thing: Identifier | Namespace) -> Place:
     """The position of the entry of a name or a namespace."""
     match thing:
         case Identifier():
-            return Place(names_scope(thing.namespace), thing.name)
+            return Place(Scope("tables", thing.catalog, thing.levels), thing.name)
         case Namespace():
             return Place(namespaces_scope(thing.catalog, thing.parent), thing.levels[-1])
         case _:

@@ -217,11 +217,12 @@ class Layout(NamedTuple):
     def all_names_folder(self) -> str:
         return f"{self.root}names/"
 
-    def names_folder(self, namespace: Namespace) -> str:
-        return f"{self.all_names_folder()}{encode_segment(namespace.catalog)}/{encode_levels(namespace.levels)}/"
+    def names_folder(self, place: Namespace | Identifier) -> str:
+        """The folder of the names in a namespace, or in the namespace of an identifier."""
+        return f"{self.all_names_folder()}{encode_segment(place.catalog)}/{encode_levels(place.levels)}/"
 
     def name(self, identifier: Identifier) -> str:
-        return f"{self.names_folder(identifier.namespace)}{encode_segment(identifier.name)}{_JSON}"
+        return f"{self.names_folder(identifier)}{encode_segment(identifier.name)}{_JSON}"
 
     def parse_name(self, key: str) -> Identifier:
         catalog, namespace, name = self._parts(key, self.all_names_folder(), _JSON, count=3)

@@ -70,8 +70,8 @@ class Batch:
 class DeferredUpdate:
     """A mark that several commits share until the index is updated."""
 
-    def __init__(self, place: Place, mark: str) -> None:
-        self.place = place
+    def __init__(self, identifier: Identifier, mark: str) -> None:
+        self.identifier = identifier
         self.mark = mark
         self.users = 1
         self.is_marked = asyncio.Event()
@@ -95,7 +95,7 @@ class IndexMemory:
         self._rebuilt_ms: LruCache[Scope, int] = LruCache(_SCOPES_MAX)
         self._under_way: LruCache[Scope, dict[tuple[str, str], int]] = LruCache(_SCOPES_MAX)
         self._batches: dict[Scope, Batch] = {}
-        self.deferred: dict[Place, DeferredUpdate] = {}
+        self.deferred: dict[Identifier, DeferredUpdate] = {}
 
     def begin(self, place: Place, operation_id: str, now_ms: int) -> None:
         """An operation is about to change the record of an entry."""
@@ -377,17 +377,17 @@ async def begin_deferred_update(lake: Lake, identifier: Identifier) -> DeferredU
 
     A commit joins an existing mark only during its pause. The index is updated after the answers.
     """
-    place, shared = place_of(identifier), lake.feature(IndexMemory).deferred
-    while joined := shared.get(place):
+    shared = lake.feature(IndexMemory).deferred
+    while joined := shared.get(identifier):
         await joined.is_marked.wait()
-        if shared.get(place) is joined:
+        if shared.get(identifier) is joined:
             joined.users += 1
             return joined
-    deferred = shared[place] = DeferredUpdate(place, lake.clock.new_id())
+    deferred = shared[identifier] = DeferredUpdate(identifier, lake.clock.new_id())
     try:
-        await mark(lake, place, deferred.mark)
+        await mark(lake, place_of(identifier), deferred.mark)
     except BaseException:
-        del shared[place]  # Waiting commits write another mark.
+        del shared[identifier]  # Waiting commits write another mark.
         raise
     finally:
         deferred.is_marked.set()
@@ -399,12 +399,12 @@ async def _update_after_pause(lake: Lake, deferred: DeferredUpdate) -> None:
     now = asyncio.get_running_loop().time()
     await lake.background.pause(PAUSE_SECONDS - now % PAUSE_SECONDS, asyncio.Event())
     # From here on a commit writes its own mark. This one is removed when all commits that share it have ended.
-    del lake.feature(IndexMemory).deferred[deferred.place]
+    del lake.feature(IndexMemory).deferred[deferred.identifier]
     if deferred.users:
         deferred.is_unused.clear()
         await lake.background.pause(LATE_SECONDS, deferred.is_unused)
     if not deferred.users:
-        await finish(lake, deferred.place, deferred.mark)
+        await finish(lake, place_of(deferred.identifier), deferred.mark)
 
 
 class ListUpdate:

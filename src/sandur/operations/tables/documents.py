@@ -361,8 +361,10 @@ def _namespaces_behind(lake: Lake, found: ResolvedName) -> Sequence[tuple[str, V
 
     A name or a namespace that is `new` exists only with the namespace it was made for; an `active` one by itself.
     """
-    versions: list[tuple[str, Version]] = []
     state: str = found.name.value.state
+    if state == "active":
+        return ()
+    versions: list[tuple[str, Version]] = []
     namespace_id = found.name.value.namespace_id
     parent: Namespace | None = found.identifier.namespace
     while state == "new" and parent is not None:
