@@ -13,7 +13,7 @@ import pytest
 from sandur.iceberg.expressions.binding import bind_filter, result_type
 from sandur.iceberg.expressions.projection import inclusive_projection
 from sandur.iceberg.expressions.transform_functions import apply_transform
-from sandur.iceberg.expressions.values import INTEGERS, value_to_json
+from sandur.iceberg.expressions.values import value_to_json
 from sandur.iceberg.partitioning import PartitionField, PartitionSpec, parse_transform
 from sandur.iceberg.scan.entries import Entries
 from sandur.iceberg.scan.manifests import (
@@ -24,7 +24,7 @@ from sandur.iceberg.scan.manifests import (
 )
 from sandur.iceberg.scan.selection import residuals
 from sandur.iceberg.schema import Schema
-from sandur.iceberg.types import Primitive, primitive
+from sandur.iceberg.types import INTEGERS, Primitive, primitive
 from sandur.splicing import decode
 from tests.planning.filters import compares
 from tests.planning.planners import manifest_columns

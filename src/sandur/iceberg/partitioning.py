@@ -7,7 +7,7 @@ import msgspec
 
 from sandur.errors import Invalid
 from sandur.iceberg.schema import Schema, SchemaColumn, ancestors
-from sandur.iceberg.types import Primitive, StructType, primitive, type_text
+from sandur.iceberg.types import TIMESTAMPS, Primitive, StructType, primitive, type_text
 from sandur.splicing import Int32, next_id, shorten
 
 _WITH_WIDTH = re.compile(r"(bucket|truncate)\[([0-9]{1,10})\]", re.IGNORECASE)
@@ -15,15 +15,14 @@ _PLAIN = frozenset({"identity", "year", "month", "day", "hour", "void"})
 _WIDTH_MAX = 2**31 - 1
 _WIDTH_NAMES = {"bucket": "number of buckets", "truncate": "truncate width"}
 
-_TIMESTAMPS = frozenset({"timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"})
-_DATES = _TIMESTAMPS | {"date"}
+_DATES = TIMESTAMPS | {"date"}
 _ACCEPTED = {
     "bucket": _DATES | {"int", "long", "time", "string", "binary", "fixed", "decimal", "uuid"},
     "truncate": frozenset({"int", "long", "string", "binary", "decimal"}),
     "year": _DATES,
     "month": _DATES,
     "day": _DATES,
-    "hour": _TIMESTAMPS,
+    "hour": TIMESTAMPS,
 }
 _REFUSED_BY_IDENTITY = frozenset({"variant", "geometry", "geography"})
 

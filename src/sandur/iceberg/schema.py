@@ -6,10 +6,12 @@ from functools import cached_property
 import msgspec
 
 from sandur.errors import Invalid
-from sandur.iceberg.expressions.values import FLOATS, read_literal
+from sandur.iceberg.expressions.values import read_literal
 from sandur.iceberg.types import (
+    COMPARABLE,
     DEPTH_MAX,
-    FORMAT_VERSION_MIN,
+    FLOATS,
+    SINCE_V3,
     Default,
     FieldType,
     ListType,
@@ -27,7 +29,6 @@ from sandur.splicing import Int32, encode, shorten
 FORMAT_VERSION_WITH_DEFAULTS = 3
 
 _UTC_SUFFIXES = ("+00:00", "Z")
-_NULL_ONLY = frozenset({"variant", "unknown", "geometry", "geography"})
 _INTEGER_BITS = {"int": 32, "long": 64}
 
 
@@ -90,22 +91,18 @@ def _columns(fields: tuple[NestedField, ...]) -> dict[int, SchemaColumn]:
     level: list[SchemaColumn] = [_column_of(field, "", None) for field in fields]
     for _ in range(DEPTH_MAX + 1):
         for column in level:
-            _put(columns, paths, column)
+            if column.id in columns:
+                names = f"{shorten(columns[column.id].path)} and {shorten(column.path)}"
+                raise Invalid(f"Invalid schema: multiple fields for id {column.id}: {names}")
+            if column.path in paths:
+                ids = f"{paths[column.path]} and {column.id}"
+                raise Invalid(f"Invalid schema: multiple fields for name {shorten(column.path)}: {ids}")
+            columns[column.id] = column
+            paths[column.path] = column.id
         level = [child for column in level for child in _children(column)]
         if not level:
             return columns
     raise Invalid(f"Invalid schema: types are nested more than {DEPTH_MAX} levels deep")
-
-
-def _put(columns: dict[int, SchemaColumn], paths: dict[str, int], column: SchemaColumn) -> None:
-    if column.id in columns:
-        names = f"{shorten(columns[column.id].path)} and {shorten(column.path)}"
-        raise Invalid(f"Invalid schema: multiple fields for id {column.id}: {names}")
-    if column.path in paths:
-        ids = f"{paths[column.path]} and {column.id}"
-        raise Invalid(f"Invalid schema: multiple fields for name {shorten(column.path)}: {ids}")
-    columns[column.id] = column
-    paths[column.path] = column.id
 
 
 def _column_of(field: NestedField, prefix: str, parent_id: int | None) -> SchemaColumn:
@@ -183,17 +180,15 @@ def check_format(schema: Schema, format_version: int) -> None:
     """Raise one `Invalid` for everything in `schema` that `format_version` does not support."""
     if format_version >= FORMAT_VERSION_WITH_DEFAULTS:
         return
-    problems = [problem for column in schema.columns.values() if (problem := _format_problem(column, format_version))]
+    problems = [problem for column in schema.columns.values() if (problem := _format_problem(column))]
     if problems:
         raise Invalid(f"Invalid schema for v{format_version}:\n- " + "\n- ".join(problems))
 
 
-def _format_problem(column: SchemaColumn, format_version: int) -> str | None:
+def _format_problem(column: SchemaColumn) -> str | None:
     path = shorten(column.path)
-    if isinstance(column.type, str):
-        since = FORMAT_VERSION_MIN.get(primitive(column.type).name, 1)
-        if format_version < since:
-            return f"Invalid type for {path}: {type_text(column.type)} is not supported until v{since}"
+    if isinstance(column.type, str) and primitive(column.type).name in SINCE_V3:
+        return f"Invalid type for {path}: {type_text(column.type)} is not supported until v3"
     default = None if column.field is None else column.field.initial_default
     if default is not None:
         text = shorten(str(default))
@@ -215,7 +210,7 @@ def _check_defaults(field: NestedField) -> None:
         if value is None:
             continue
         text, column_type = shorten(encode(value).decode()), type_text(field.type)
-        if not isinstance(field.type, str) or primitive(field.type).name in _NULL_ONLY:
+        if not isinstance(field.type, str) or primitive(field.type).name not in COMPARABLE:
             raise Invalid(f"Invalid default value for {column_type}: {text} (must be null)")
         if not _fits(primitive(field.type), value):
             raise Invalid(f"Cannot parse default as a {column_type} value: {text}")

@@ -18,36 +18,14 @@ GEO_CRS_DEFAULT = "OGC:CRS84"
 GEO_ALGORITHM_DEFAULT = "spherical"
 GEO_ALGORITHMS = ("spherical", "vincenty", "thomas", "andoyer", "karney")
 
-# The format version that introduced each type that v1 and v2 do not support.
-FORMAT_VERSION_MIN = {
-    "timestamp_ns": 3,
-    "timestamptz_ns": 3,
-    "variant": 3,
-    "unknown": 3,
-    "geometry": 3,
-    "geography": 3,
-}
+TIMESTAMPS = frozenset({"timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"})
+INTEGERS = TIMESTAMPS | {"int", "long", "date", "time"}
+FLOATS = frozenset({"float", "double"})
+BYTES = frozenset({"uuid", "fixed", "binary"})
+COMPARABLE = INTEGERS | FLOATS | BYTES | {"boolean", "decimal", "string"}
+SINCE_V3 = frozenset({"timestamp_ns", "timestamptz_ns", "variant", "unknown", "geometry", "geography"})
 
-_PLAIN = frozenset(
-    {
-        "boolean",
-        "int",
-        "long",
-        "float",
-        "double",
-        "date",
-        "time",
-        "timestamp",
-        "timestamptz",
-        "timestamp_ns",
-        "timestamptz_ns",
-        "string",
-        "uuid",
-        "binary",
-        "unknown",
-        "variant",
-    }
-)
+_PLAIN = COMPARABLE - {"decimal", "fixed"} | {"unknown", "variant"}
 _FIXED = re.compile(r"fixed\[\s*([0-9]{1,10})\s*\]")
 _DECIMAL = re.compile(r"decimal\(\s*([0-9]{1,10})\s*,\s*([0-9]{1,10})\s*\)")
 _GEOMETRY = re.compile(r"geometry\s*(?:\(([^)]*)\))?", re.IGNORECASE)

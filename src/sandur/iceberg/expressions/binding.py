@@ -6,23 +6,15 @@ from typing import Final
 from sandur.errors import BadRequest
 from sandur.iceberg.expressions.filter_json import UnboundPredicate, UnboundTerm, parse_filter
 from sandur.iceberg.expressions.predicates import MATCHES_NULL, SETS, UNARY, BoundTerm, Filter, Operator, Predicate
-from sandur.iceberg.expressions.values import COMPARABLE, FLOATS, ColumnLiteral, Json, Value, parse_literal
+from sandur.iceberg.expressions.values import ColumnLiteral, Json, Value, parse_literal
 from sandur.iceberg.partitioning import Transform
 from sandur.iceberg.schema import Schema, SchemaColumn, ancestors
-from sandur.iceberg.types import ListType, MapType, Primitive, primitive
+from sandur.iceberg.types import COMPARABLE, FLOATS, ListType, MapType, Primitive, primitive
 from sandur.splicing import shorten
 
-# For a literal between two values of the column: the operator for the value next to it, by the literal's side.
-_BETWEEN: Final[dict[tuple[Operator, int], Operator]] = {
-    ("lt", 1): "lt-eq",
-    ("lt-eq", 1): "lt-eq",
-    ("gt", 1): "gt",
-    ("gt-eq", 1): "gt",
-    ("lt", -1): "lt",
-    ("lt-eq", -1): "lt",
-    ("gt", -1): "gt-eq",
-    ("gt-eq", -1): "gt-eq",
-}
+# For a literal above or below the nearest value of the column: the operator to compare with that value.
+_ABOVE: Final[dict[Operator, Operator]] = {"lt": "lt-eq", "lt-eq": "lt-eq", "gt": "gt", "gt-eq": "gt"}
+_BELOW: Final[dict[Operator, Operator]] = {"lt": "lt", "lt-eq": "lt", "gt": "gt-eq", "gt-eq": "gt-eq"}
 _PREFIXES: Final = frozenset({"starts-with", "not-starts-with"})
 
 
@@ -31,19 +23,14 @@ class ColumnNames:
 
     def __init__(self, schema: Schema, *, is_case_sensitive: bool) -> None:
         self._schema = schema
-        self._is_case_sensitive = is_case_sensitive
-        self._lowered: dict[str, list[int]] = {}
-        if not is_case_sensitive:
-            for path, field_id in schema.ids_by_path.items():
-                self._lowered.setdefault(path.lower(), []).append(field_id)
+        self._folded = str if is_case_sensitive else str.lower
+        self._ids: dict[str, list[int]] = {}
+        for path, field_id in schema.ids_by_path.items():
+            self._ids.setdefault(self._folded(path), []).append(field_id)
 
     def id_of(self, name: str) -> int:
         """The id of the column; BadRequest if no column has the name, or more than one."""
-        if self._is_case_sensitive:
-            found = self._schema.ids_by_path.get(name)
-            ids = [] if found is None else [found]
-        else:
-            ids = self._lowered.get(name.lower(), [])
+        ids = self._ids.get(self._folded(name), [])
         if len(ids) > 1:
             raise BadRequest(f"Cannot find field '{shorten(name)}': more than one column has that name")
         if not ids:
@@ -143,4 +130,4 @@ def _bind_comparison(operator: Operator, column: BoundTerm, found: ColumnLiteral
         return Predicate(operator, column, (found.value,))
     if operator in {"eq", "not-eq"}:
         return operator == "not-eq"
-    return Predicate(_BETWEEN[operator, found.side], column, (found.value,))
+    return Predicate((_ABOVE if found.side > 0 else _BELOW)[operator], column, (found.value,))

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from sandur.iceberg.expressions.predicates import MATCHES_NULL, NEGATED, And, BoundTerm, Filter, Operator, Or, Predicate
 from sandur.iceberg.expressions.transform_functions import apply_transform, wrapped_above
-from sandur.iceberg.expressions.values import FLOATS, INTEGERS, PRECISION_IN_64_BITS, Value
+from sandur.iceberg.expressions.values import PRECISION_IN_64_BITS, Value
 from sandur.iceberg.partitioning import Transform
-from sandur.iceberg.types import Primitive
+from sandur.iceberg.types import FLOATS, INTEGERS, Primitive
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -166,28 +166,27 @@ def _may_match(predicate: Predicate, facts: Facts) -> Mask:
             return possible | facts.has_nan if predicate.operator in _GREATER else possible
 
 
-class _Bounds(NamedTuple):
-    lower: Values
-    upper: Values
+_Bounds = tuple[Values, Values]
+"""The lower and the upper bound of a term."""
 
 
 def _bounds(column: BoundTerm, facts: Facts) -> _Bounds:
     if column.type.name in FLOATS:
         # A writer that wrote NaN as one bound compared with NaN, so the other bound is wrong too.
         are_known = facts.lower.valid & facts.upper.valid
-        return _Bounds(Values(facts.lower.values, are_known), Values(facts.upper.values, are_known))
+        return Values(facts.lower.values, are_known), Values(facts.upper.values, are_known)
     if column.transform is None and column.type.name not in _WITHOUT_ORDER:
-        return _Bounds(facts.lower, facts.upper)
+        return facts.lower, facts.upper
     if column.transform is not None and column.transform.name in _ORDERED:
         applied, source = column.transform, column.source
         lower, upper = (_transformed_bound(bound, applied, source) for bound in (facts.lower, facts.upper))
         if wrapped_above(applied, source) is not None:
             # The lowest numbers wrap around to the highest. Then the numbers in between are unknown.
             is_ordered = lower.valid & (lower.values <= facts.lower.values)
-            return _Bounds(Values(lower.values, is_ordered), Values(upper.values, upper.valid & is_ordered))
-        return _Bounds(lower, upper)
+            return Values(lower.values, is_ordered), Values(upper.values, upper.valid & is_ordered)
+        return lower, upper
     nothing = no_values(column.type, len(facts.is_only_null))
-    return _Bounds(nothing, nothing)
+    return nothing, nothing
 
 
 def _transformed_bound(bound: Values, applied: Transform, source: Primitive) -> Values:
@@ -217,7 +216,10 @@ def _within(predicate: Predicate, bounds: _Bounds) -> Mask:
     (lower, has_lower), (upper, has_upper) = bounds
     first = predicate.values[0]
     literal = _operand(first)
-    comparison = _including_zero(predicate)
+    comparison = predicate.operator
+    if predicate.column.type.name in FLOATS and first == 0:
+        # Some readers order -0.0 below 0.0, so a comparison with zero includes zero.
+        comparison = _INCLUDING.get(comparison, comparison)
     match comparison:
         case "lt" | "lt-eq":
             mask: Mask = ~has_lower | _COMPARE[comparison](lower, literal)
@@ -228,7 +230,7 @@ def _within(predicate: Predicate, bounds: _Bounds) -> Mask:
         case "in":
             mask = _overlaps(predicate, bounds)
         case "starts-with":
-            length = len(_prefix_bytes(first))
+            length = len(str(first).encode("utf-8", "surrogatepass"))
             mask = (~has_lower | (_cut(lower, length) <= literal)) & (~has_upper | (_cut(upper, length) >= literal))
         case "not-starts-with":
             mask = ~(has_lower & has_upper & _starts_with(lower, first) & _starts_with(upper, first))
@@ -239,13 +241,6 @@ def _within(predicate: Predicate, bounds: _Bounds) -> Mask:
         case _:
             assert_never(comparison)
     return mask.astype(np.bool_, copy=False)
-
-
-def _including_zero(predicate: Predicate) -> Operator:
-    """The operator; for a comparison with zero the one that includes zero, for some readers order -0.0 below 0.0."""
-    if predicate.column.type.name in FLOATS and predicate.values[0] == 0:
-        return _INCLUDING.get(predicate.operator, predicate.operator)
-    return predicate.operator
 
 
 def _is_one_of(predicate: Predicate, bounds: _Bounds) -> Mask:
@@ -292,15 +287,8 @@ def _is_in(column: Primitive, wanted: Sequence[Value], values: Array) -> Mask:
 
 
 def _starts_with(values: Array, prefix: Value) -> Mask:
-    wanted = _prefix_bytes(prefix)
+    wanted = comparable(prefix)
     return np.fromiter((value.startswith(wanted) for value in values), dtype=np.bool_, count=len(values))
-
-
-def _prefix_bytes(prefix: Value) -> bytes:
-    found = comparable(prefix)
-    if not isinstance(found, bytes):
-        raise TypeError(f"a prefix is a text, not {type(prefix).__name__}")
-    return found
 
 
 def _cut(values: Array, length: int) -> Array:

@@ -19,8 +19,9 @@ from sandur.iceberg.expressions.predicates import (
     replace_leaves,
 )
 from sandur.iceberg.expressions.transform_functions import apply_transform, truncate, width_of, wrapped_above
-from sandur.iceberg.expressions.values import FLOATS, Value
+from sandur.iceberg.expressions.values import Value
 from sandur.iceberg.partitioning import PartitionField, PartitionSpec, Transform, parse_transform
+from sandur.iceberg.types import FLOATS
 
 _TIMES: Final = frozenset({"year", "month", "day", "hour"})
 _NULL_TESTS: Final = frozenset({"is-null", "not-null"})

@@ -9,12 +9,12 @@ import re
 import struct
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, InvalidOperation
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from sandur.errors import BadRequest
-from sandur.iceberg.types import Primitive
+from sandur.iceberg.types import BYTES, FLOATS, INTEGERS, TIMESTAMPS, UUID_PATTERN, Primitive
 from sandur.splicing import encode, shorten
 
 Value = bool | int | float | str | bytes
@@ -23,14 +23,8 @@ _INFINITIES: Final = {"Infinity": math.inf, "-Infinity": -math.inf}
 
 Json = bool | int | float | str | None | list["Json"] | dict[str, "Json"]
 
-INTEGERS: Final = frozenset(
-    {"int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"}
-)
-FLOATS: Final = frozenset({"float", "double"})
-BYTES: Final = frozenset({"uuid", "fixed", "binary"})
 PRECISION_IN_64_BITS: Final = 18
 DATE_BYTES: Final = 4
-COMPARABLE: Final = INTEGERS | FLOATS | BYTES | {"boolean", "decimal", "string"}
 
 MICROS_PER_DAY: Final = 86_400_000_000
 _MICROS_PER_SECOND: Final = 1_000_000
@@ -45,7 +39,6 @@ _TIME: Final = re.compile(r"([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:\.([0-9]{1,9}))?
 _TIMESTAMP: Final = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}:[0-9]{2}(?::[0-9]{2})?)?\Z"
 )
-_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 _HEX: Final = re.compile(r"([0-9a-fA-F]{2})*\Z")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?\Z")
 _EXACT: Final = Context(prec=200)
@@ -100,7 +93,7 @@ def _parse_bytes(column: Primitive, given: Json) -> ColumnLiteral | None:
     if not isinstance(given, str):
         return None
     if column.name == "uuid":
-        return ColumnLiteral(bytes.fromhex(given.replace("-", ""))) if _UUID.match(given) else None
+        return ColumnLiteral(bytes.fromhex(given.replace("-", ""))) if UUID_PATTERN.fullmatch(given) else None
     if not _HEX.match(given) or (column.name == "fixed" and len(given) != 2 * column.length):
         return None
     return ColumnLiteral(bytes.fromhex(given))
@@ -111,17 +104,13 @@ def _parse_decimal(column: Primitive, given: Json) -> ColumnLiteral | None:
         number = Decimal(str(given))
     except InvalidOperation:
         return None
-    if not number.is_finite() or abs(number.adjusted()) > _DECIMAL_DIGITS_MAX:
-        return None
-    if len(number.as_tuple().digits) > _DECIMAL_DIGITS_MAX:
+    if not number.is_finite() or max(abs(number.adjusted()), len(number.as_tuple().digits)) > _DECIMAL_DIGITS_MAX:
         return None
     scaled = _EXACT.scaleb(number, column.scale)
     # A truncated value can have more digits than the column, so only the array type limits the range.
     reach = 1 << 62 if column.precision <= PRECISION_IN_64_BITS else 10**_EXACT.prec
     nearest = max(-reach, min(int(scaled), reach))
-    if scaled == nearest:
-        return ColumnLiteral(nearest)
-    return ColumnLiteral(nearest, 1 if scaled > nearest else -1)
+    return ColumnLiteral(nearest, (scaled > nearest) - (scaled < nearest))
 
 
 def _parse_float(name: str, given: Json) -> ColumnLiteral | None:
@@ -137,12 +126,10 @@ def _parse_float(name: str, given: Json) -> ColumnLiteral | None:
         number = struct.unpack("<f", struct.pack("<f", number))[0] if name == "float" else number
     except OverflowError:
         number = math.inf if given > 0 else -math.inf
+    if math.isfinite(number):
+        return ColumnLiteral(number)
     # A number above the highest is not infinity. Only infinity is above it.
-    return (
-        ColumnLiteral(number)
-        if math.isfinite(number)
-        else ColumnLiteral(math.copysign(_HIGHEST[name], number), 1 if number > 0 else -1)
-    )
+    return ColumnLiteral(math.copysign(_HIGHEST[name], number), 1 if number > 0 else -1)
 
 
 def _parse_integer(name: str, given: Json, *, nanos: bool) -> ColumnLiteral | None:
@@ -155,9 +142,8 @@ def _parse_integer(name: str, given: Json, *, nanos: bool) -> ColumnLiteral | No
     if number is None:
         return None
     half = 1 << _RANGES.get(name, 63)
-    if number >= half:
-        return ColumnLiteral(half - 1, 1)
-    return ColumnLiteral(-half, -1) if number < -half else ColumnLiteral(number)
+    nearest = max(-half, min(number, half - 1))
+    return ColumnLiteral(nearest, (number > nearest) - (number < nearest))
 
 
 def _parse_temporal(name: str, text: str) -> int | None:
@@ -167,7 +153,7 @@ def _parse_temporal(name: str, text: str) -> int | None:
                 return (date.fromisoformat(text) - _EPOCH_DAY).days
             case "time":
                 return _parse_time(text)
-            case "timestamp" | "timestamp_ns" | "timestamptz" | "timestamptz_ns":
+            case _ if name in TIMESTAMPS:
                 nanos = _parse_timestamp(text, has_zone="tz" in name)
                 return nanos if nanos is None or name.endswith("_ns") else nanos // 1000
             case _:
@@ -197,22 +183,11 @@ def _nanos(fraction: str | None) -> int:
     return int((fraction or "0").ljust(9, "0"))
 
 
-def _number_to_json(value: float) -> Json:
-    """The number. JSON has no infinity, but all clients read 1e999 as infinity."""
-    written: Any = value if math.isfinite(value) else msgspec.Raw(b"1e999" if value > 0 else b"-1e999")
-    found: Json = written
-    return found
-
-
 def partition_value_to_json(column: Primitive, value: Value) -> Json:
     """Like `value_to_json`, but every date and timestamp is a text: clients read partition values in no other form."""
-    match column.name:
-        case "date":
-            return _iso_day(int(value))
-        case "timestamp" | "timestamptz" | "timestamp_ns" | "timestamptz_ns":
-            return _iso_timestamp(column, int(value))
-        case _:
-            return value_to_json(column, value)
+    if column.name == "date":
+        return _iso_day(int(value))
+    return _iso_timestamp(column, int(value)) if column.name in TIMESTAMPS else value_to_json(column, value)
 
 
 def value_to_json(column: Primitive, value: Value) -> Json:  # noqa: PLR0911 - one line per type
@@ -223,22 +198,20 @@ def value_to_json(column: Primitive, value: Value) -> Json:  # noqa: PLR0911 - o
     match column.name:
         case "decimal":
             return f"{_EXACT.scaleb(Decimal(int(value)), -column.scale):f}"
-        case "date":
-            return _iso_day(int(value)) if _has_short_year(int(value)) else int(value)
         case "time":
             return _clock_text(*divmod(int(value), _MICROS_PER_SECOND), digits=6)
-        case "timestamp" | "timestamptz" | "timestamp_ns" | "timestamptz_ns":
-            days = int(value) // units_per_day(column.name)
-            return _iso_timestamp(column, int(value)) if _has_short_year(days) else int(value)
+        case name if name == "date" or name in TIMESTAMPS:
+            has_short_year = _has_short_year(int(value) // units_per_day(name))
+            return partition_value_to_json(column, value) if has_short_year else int(value)
         case "uuid" if isinstance(value, bytes):
             text = value.hex()
             return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-        case "fixed" | "binary" if isinstance(value, bytes):
-            return value.hex().upper()
         case "boolean":
             return bool(value)
         case "float" | "double":
-            return _number_to_json(float(value))
+            number = float(value)
+            # JSON has no infinity, but all clients read 1e999 as infinity.
+            return number if math.isfinite(number) else msgspec.Raw(b"1e999" if number > 0 else b"-1e999")  # type: ignore[return-value] # Encoded as it is.
         case "int" | "long":
             return int(value)
         case _:

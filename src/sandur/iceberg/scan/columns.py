@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from sandur.iceberg.expressions.evaluation import Array, Mask, Values, dtype_of, no_values
-from sandur.iceberg.expressions.values import BYTES, DATE_BYTES, FLOATS, INTEGERS, units_per_day, value_from_bytes
-from sandur.iceberg.types import Primitive
+from sandur.iceberg.expressions.values import DATE_BYTES, units_per_day, value_from_bytes
+from sandur.iceberg.types import BYTES, FLOATS, INTEGERS, Primitive
 
 ADDED: Final = 1
 DELETED: Final = 2

@@ -9,10 +9,10 @@ import pyarrow as pa
 from sandur.errors import Invalid
 from sandur.iceberg.expressions.evaluation import Mask
 from sandur.iceberg.expressions.predicates import BoundTerm
-from sandur.iceberg.expressions.values import FLOATS
 from sandur.iceberg.partitioning import parse_transform
 from sandur.iceberg.scan.columns import PARTITION
 from sandur.iceberg.scan.entries import Entries
+from sandur.iceberg.types import FLOATS
 
 EQUALITY_DELETES: Final = 2
 

@@ -8,11 +8,10 @@ import numpy as np
 
 from sandur.iceberg.expressions.evaluation import Array, Facts, Mask, Values, ValuesOf, matches, may_match
 from sandur.iceberg.expressions.predicates import BoundTerm, Filter, leaves
-from sandur.iceberg.expressions.values import FLOATS
 from sandur.iceberg.partitioning import PartitionSpec
 from sandur.iceberg.scan.columns import ADDED, PARTITION, ManifestColumns
 from sandur.iceberg.scan.manifests import DATA, ManifestFile
-from sandur.iceberg.types import Primitive
+from sandur.iceberg.types import FLOATS, Primitive
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,11 +24,11 @@ from sandur.iceberg.expressions.evaluation import (
 )
 from sandur.iceberg.expressions.predicates import BoundTerm, Filter
 from sandur.iceberg.expressions.projection import inclusive_projection
-from sandur.iceberg.expressions.values import FLOATS, value_from_bytes
+from sandur.iceberg.expressions.values import value_from_bytes
 from sandur.iceberg.partitioning import PartitionSpec, parse_transform
 from sandur.iceberg.scan.columns import BOUNDS, COUNTS, DELETED, PARTITION, ManifestColumns
 from sandur.iceberg.schema import Schema
-from sandur.iceberg.types import Primitive, primitive
+from sandur.iceberg.types import FLOATS, Primitive, primitive
 from sandur.splicing import Int32, Int64
 
 DATA: Final = 0
