@@ -68,11 +68,11 @@ async def test_a_run_reports_and_counts_its_work() -> None:
     await stage(house.lake(Layout()), 1)
     janitors = house.janitors()
 
-    counts = await janitors.run_once(house.lake(Layout()))
+    run = await janitors.run_once(house.lake(Layout()))
 
-    assert counts is not None
-    assert counts["stages_removed"] == 1
-    assert house.ran == [(Layout(), counts)]
+    assert run is not None
+    assert run.counts["stages_removed"] == 1
+    assert house.ran == [(Layout(), run.counts)]
     assert janitors.counters.times(JANITOR_OBJECTS, "stages_removed") == 1
     assert janitors.counters.times(JANITOR_RUNS, "done") == 1
 
@@ -169,9 +169,9 @@ async def test_the_next_server_continues_where_a_sweep_stopped() -> None:
         await cell.swap(later, expected=found.version)
     removed = []
     for _ in range(4):
-        counts = await house.janitors().run_once(lake)
-        assert counts is not None
-        removed.append(counts.get("stages_removed", 0))
+        run = await house.janitors().run_once(lake)
+        assert run is not None
+        removed.append(run.counts.get("stages_removed", 0))
         house.clock.advance(INTERVAL_MS)
 
     assert removed == [0, 0, 10, 0]

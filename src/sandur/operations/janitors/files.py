@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final
 
 from sandur.avro.container import open_container, read_records
@@ -28,37 +29,29 @@ _STATUS_DELETED: Final = 2
 
 
 async def _read_paths(
-    data: bytes, path_of: Callable[[dict[str, Any]], str | None], *, location: str
+    data: bytes, path_of: Callable[[dict[str, Any]], object], *, location: str
 ) -> AsyncIterator[list[str]]:
     """The paths in a manifest list or a manifest, in batches; Invalid if it is neither."""
-    paths = _paths(data, path_of, location)
+
+    def read() -> Iterator[str]:
+        try:
+            for record in read_records(open_container(data)):
+                path = path_of(record)
+                if not isinstance(path, str):
+                    raise TypeError(f"a path is not a string: {path!r}")  # noqa: TRY301 - handled as all other damage
+                if path:
+                    yield path
+        except Exception as error:  # The Avro reader raises all kinds of errors for other bytes.
+            raise Invalid(f"file {location}: cannot be read as a manifest: {type(error).__name__}: {error}") from error
+
+    paths = read()
     while batch := await asyncio.to_thread(lambda: list(islice(paths, PATHS_AT_ONCE))):
         yield batch
 
 
-def _paths(data: bytes, path_of: Callable[[dict[str, Any]], str | None], location: str) -> Iterator[str]:
-    try:
-        for record in read_records(open_container(data)):
-            if path := path_of(record):
-                yield path
-    except Exception as error:  # The Avro reader raises all kinds of errors for other bytes.
-        raise Invalid(f"file {location}: cannot be read as a manifest: {type(error).__name__}: {error}") from error
-
-
-def _manifest_path(record: dict[str, Any]) -> str | None:
-    return _text(record, "manifest_path")
-
-
-def _content_path(record: dict[str, Any]) -> str | None:
-    """None for an entry with the status deleted: a manifest of the snapshot that added the file names it."""
-    return None if record["status"] == _STATUS_DELETED else _text(record["data_file"], "file_path")
-
-
-def _text(record: object, field: str) -> str:
-    path = record[field] if isinstance(record, dict) else None
-    if not isinstance(path, str):
-        raise TypeError(f"{field} is not a string")
-    return path
+def _content_path(record: dict[str, Any]) -> object:
+    """Empty for an entry with the status deleted: a manifest of the snapshot that added the file names it."""
+    return "" if record["status"] == _STATUS_DELETED else record["data_file"]["file_path"]
 
 
 class BudgetSpent(Exception):
@@ -116,7 +109,7 @@ class Purge:
             return
         if (data := await self._read(snapshot.manifest_list)) is None:
             return
-        async for manifests in _read_paths(data, _manifest_path, location=snapshot.manifest_list):
+        async for manifests in _read_paths(data, itemgetter("manifest_path"), location=snapshot.manifest_list):
             for manifest in manifests:
                 await self._purge_manifest(manifest, keeps_content=keeps_content)
         await self.remove([snapshot.manifest_list])

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.index import Mark, Segment
-from sandur.catalog.records import AttemptedFile, Claim, Pointer
+from sandur.catalog.records import AttemptedFile, Claim
 from sandur.errors import NotFound
 from sandur.operations.index.rebuild import read_manifest
 from sandur.operations.index.update import update_entry
@@ -38,8 +38,6 @@ MARK_OVERDUE_MS: Final = 60_000
 
 MARK_ABANDONED_MS: Final = 3_600_000
 """Until then the operation of a mark may still change the name."""
-
-_BOUND_STATES: Final = ("live", "dropped")
 
 
 async def visit_claim(lake: Lake, listed: Listed) -> Outcome:
@@ -68,25 +66,18 @@ async def _committed_file(lake: Lake, claim: Claim) -> AttemptedFile | None:
     known: set[str] = set()
     registration = ""
     # N7: the head of an unbound pointer belongs to a creation that has not happened.
-    if pointer and pointer.value.state in _BOUND_STATES:
+    if pointer and pointer.value.state in {"live", "dropped"}:
         effective = (await resolution.effective_pointer(lake, pointer)).value
-        known = await _logged_locations(lake, effective)
-        registration = effective.head.registration if effective.head else ""
+        if head := effective.head:
+            registration, known = head.registration, {head.metadata_location}
+            with contextlib.suppress(NotFound):  # Purged: the files in its log have receipts.
+                known = set((await load_head(lake, effective.kind, head)).logged)
     for tried in claim.locations:
         # A registered file may have been current before; its registration id is unique (see `Head`).
         is_known = tried.registration == registration if tried.registration else tried.metadata_location in known
         if is_known or await lake.feature(Receipts).exists(tried):
             return tried
     return None
-
-
-async def _logged_locations(lake: Lake, pointer: Pointer) -> set[str]:
-    if pointer.head is None:
-        return set()
-    try:
-        return set((await load_head(lake, pointer.kind, pointer.head)).logged)
-    except NotFound:  # Purged: the files in its log have receipts.
-        return {pointer.head.metadata_location}
 
 
 def _open_age_ms(settings: Settings) -> int:

@@ -59,7 +59,8 @@ async def garbage_in_folder(lake: Lake, folder: str, uuids: Sequence[str]) -> Ga
     files = [file for file in await _own_files(lake, folder) if _is_old(lake, file)]
     if not files:
         return Garbage()
-    needs = await _needs_of_living(lake, uuids)
+    found = [await lake.pointer(uuid).read() for uuid in uuids]
+    needs = [await _needs(lake, pointer) for pointer in found if pointer and pointer.value.state == "live"]
     if len(needs) < len(uuids):
         return Garbage(reason="a table in this folder was dropped, or is not created yet")
     if any(need.keeps_all for need in needs):
@@ -68,11 +69,6 @@ async def garbage_in_folder(lake: Lake, folder: str, uuids: Sequence[str]) -> Ga
     if not all(need.deletes_old for need in needs):
         orphans = await _never_committed(lake, orphans)
     return Garbage(orphans, tuple(need.pointer for need in needs if needs_bump(need.owner, orphans)))
-
-
-async def _needs_of_living(lake: Lake, uuids: Sequence[str]) -> Sequence[_Needs]:
-    found = [await lake.pointer(uuid).read() for uuid in uuids]
-    return [await _needs(lake, pointer) for pointer in found if pointer and pointer.value.state == "live"]
 
 
 async def garbage_of_killed(lake: Lake, pointer: Versioned[Pointer]) -> Garbage:

@@ -11,10 +11,9 @@ from typing import Final, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.locations import is_within, normalize_location
-from sandur.catalog.records import BoundRecord, DeltaTable, Pointer, PurgeOrder, Securable
+from sandur.catalog.records import BoundRecord, DeltaTable, PurgeOrder, Securable
 from sandur.errors import BadRequest, Conflict, NotFound, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
-from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.janitors.files import Budget, BudgetSpent, Purge, delete_folder
 from sandur.operations.janitors.sweep import DAY_MS, OnError, Swept, is_older
 from sandur.operations.lake import Lake
@@ -151,22 +150,15 @@ async def _is_dropped(lake: Lake, order: PurgeOrder) -> bool:
     return await is_drop_confirmed(lake, order)
 
 
-async def _metadata(lake: Lake, pointer: Pointer) -> TableMetadata | ViewMetadata | None:
-    """The current metadata; None if its file is missing: then all other files were deleted before it."""
-    if pointer.head is None:
-        return None
-    try:
-        return (await load_head(lake, pointer.kind, pointer.head)).metadata
-    except NotFound:
-        return None
-
-
 async def _delete_files(purge: Purge, pointer: Table) -> None:
     if isinstance(pointer, DeltaTable):
         purge.removed += await delete_folder(purge.lake, pointer.location, purge.budget)
         return
-    metadata = await _metadata(purge.lake, pointer)
-    if pointer.head is None or metadata is None:
+    if pointer.head is None:
+        return
+    try:
+        metadata = (await load_head(purge.lake, pointer.kind, pointer.head)).metadata
+    except NotFound:  # All other files were deleted before this one.
         return
     if isinstance(metadata, TableMetadata):
         await purge.purge_table(metadata)

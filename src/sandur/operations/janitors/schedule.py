@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -46,9 +47,6 @@ PURGE: Final = "purge"
 Counts = Mapping[str, int]
 """How many objects, by `{janitor}_{outcome}`."""
 
-OnRun = Callable[[Layout, Counts], None]
-OnFailure = Callable[[Layout, str, Exception], None]
-
 
 class Run(NamedTuple):
     """The counts of a run, the position of each janitor, and whether the next run should start soon."""
@@ -82,6 +80,7 @@ async def run_janitors(
     return Run(counts, {name: position for name, position in reached.items() if position}, has_more)
 
 
+@dataclass
 class Janitors:
     """The janitors of one process.
 
@@ -89,28 +88,18 @@ class Janitors:
     `on_run` receives the counts of a run, `on_failure` an error and where it happened.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        store: ObjectStore,
-        open_lake: Callable[[Layout], Lake],
-        *,
-        on_run: OnRun,
-        on_failure: OnFailure,
-    ) -> None:
-        self.counters = Counters()
-        self._settings = settings
-        self._clock = clock
-        self._store = store
-        self._open_lake = open_lake
-        self._on_run = on_run
-        self._on_failure = on_failure
-        self._task: asyncio.Task[None] | None = None
+    settings: Settings
+    clock: Clock
+    store: ObjectStore
+    open_lake: Callable[[Layout], Lake]
+    on_run: Callable[[Layout, Counts], None]
+    on_failure: Callable[[Layout, str, Exception], None]
+    counters: Counters = field(default_factory=Counters)
+    _task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start the runs in the background, unless the settings disable janitors on this server."""
-        if self._settings.janitors and self._task is None:
+        if self.settings.janitors and self._task is None:
             self._task = asyncio.create_task(self._run_forever(), name="janitors")
 
     async def stop(self) -> None:
@@ -121,62 +110,47 @@ class Janitors:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def run_once(self, lake: Lake) -> Counts | None:
-        """Run the janitors of one lake; None if no run is due, or another server runs them."""
-        run = await self._run(lake)
-        return run.counts if run else None
-
     async def run_everywhere(self) -> bool:
         """Run the janitors of every lake where a run is due; whether the next run should start soon."""
         has_more = False
-        async for layout in list_layouts(self._store, self._settings):
+        async for layout in list_layouts(self.store, self.settings):
             try:
-                run = await self._run(self._open_lake(layout))
+                run = await self.run_once(self.open_lake(layout))
             except Exception as error:  # noqa: BLE001 - one lake must not stop the janitors of the others
-                self._count("failed")
-                self._on_failure(layout, "janitors", error)
+                self.counters.add(JANITOR_RUNS, "failed")
+                self.on_failure(layout, "janitors", error)
             else:
                 has_more |= run is not None and run.has_more
         return has_more
 
     async def _run_forever(self) -> None:
         has_more = False
+        check_seconds = seconds_of(self.settings.janitor_interval) / CHECKS_PER_INTERVAL
         while True:
-            await self._clock.sleep(self._pause_seconds(has_more=has_more))
+            # A random part of the interval, so that servers that were started together spread out.
+            pause_seconds = SOON_SECONDS if has_more else check_seconds * (0.5 + self.clock.chance())
+            await self.clock.sleep(pause_seconds)
             try:
                 has_more = await self.run_everywhere()
             except SandurError as error:  # The store could not be listed.
-                self._count("failed")
-                self._on_failure(Layout(), "workspaces", error)
+                self.counters.add(JANITOR_RUNS, "failed")
+                self.on_failure(Layout(), "workspaces", error)
 
-    def _pause_seconds(self, *, has_more: bool) -> float:
-        """A random part of the interval, so that servers that were started together spread out."""
-        if has_more:
-            return SOON_SECONDS
-        return seconds_of(self._settings.janitor_interval) / CHECKS_PER_INTERVAL * (0.5 + self._clock.chance())
-
-    async def _run(self, lake: Lake) -> Run | None:
+    async def run_once(self, lake: Lake) -> Run | None:
+        """Run the janitors of one lake; None if no run is due, or another server runs them."""
         lease = Lease(lake)
         if not await lease.take():
-            self._count("not_due")
+            self.counters.add(JANITOR_RUNS, "not_due")
             return None
-        layout = lake.layout
-        run = await run_janitors(
-            lake,
-            lease.positions,
-            on_error=lambda what, error: self._on_failure(layout, what, error),
-            keep=lease.keep,
-        )
-        pause_seconds = SOON_SECONDS if run.has_more else seconds_of(self._settings.janitor_interval)
-        await lease.release(run.positions, due_ms=self._clock.now_ms() + pause_seconds * 1_000)
-        self._count("done")
+        on_error = partial(self.on_failure, lake.layout)
+        run = await run_janitors(lake, lease.positions, on_error=on_error, keep=lease.keep)
+        pause_seconds = SOON_SECONDS if run.has_more else seconds_of(self.settings.janitor_interval)
+        await lease.release(run.positions, due_ms=self.clock.now_ms() + pause_seconds * 1_000)
+        self.counters.add(JANITOR_RUNS, "done")
         for outcome, times in run.counts.items():
             self.counters.add(JANITOR_OBJECTS, outcome, times=times)
-        self._on_run(layout, run.counts)
+        self.on_run(lake.layout, run.counts)
         return run
-
-    def _count(self, result: str) -> None:
-        self.counters.add(JANITOR_RUNS, result)
 
 
 async def list_layouts(store: ObjectStore, settings: Settings) -> AsyncIterator[Layout]:

@@ -1,7 +1,7 @@
 """The sweep of one janitor over its folder: bounded, resumed where it stopped, over old objects only."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -49,48 +49,29 @@ class Swept(NamedTuple):
 async def sweep(lake: Lake, janitor: Janitor, *, position: str, on_error: OnError) -> Swept:
     """Visit at most `janitor_objects_max` objects that are old enough, in at most PAGES_MAX pages of the listing."""
     counts: Counter[str] = Counter()
+    folder, age_ms = janitor.folder(lake.layout), janitor.age_ms(lake.settings)
 
     async def visit(listed: Listed) -> Outcome:
-        return await _visit(lake, janitor, listed, on_error)
+        try:
+            return await janitor.visit(lake, listed)
+        except SwapLost:
+            return "changed"
+        except SandurError as error:
+            # One object that cannot be read, or keeps changing, does not stop the sweep.
+            on_error(listed.key, error)
+            return "failed"
 
-    async for page in _old_objects(lake, janitor, position):
-        room = lake.settings.janitor_objects_max - counts.total()
-        counts.update(await gather_in_batches(page.old[:room], visit, at_once=VISITS_AT_ONCE))
-        if len(page.old) > room:
-            return Swept(counts, page.old[room - 1].key if room else page.after)
-        position = page.end
-    return Swept(counts, position)
-
-
-class _Page(NamedTuple):
-    """The old objects of one page of the listing, which begins after `after`; `end` is empty on the last page."""
-
-    old: Sequence[Listed]
-    after: str
-    end: str
-
-
-async def _old_objects(lake: Lake, janitor: Janitor, position: str) -> AsyncIterator[_Page]:
-    folder, age_ms = janitor.folder(lake.layout), janitor.age_ms(lake.settings)
-    after = position
     for _ in range(PAGES_MAX):
-        page = await lake.store.list(folder, after=after or None)
-        end = page[-1].key if len(page) == LIST_LIMIT_MAX else ""
-        yield _Page([listed for listed in page if is_older(lake, listed, age_ms)], after, end)
-        if not end:
-            return
-        after = end
-
-
-async def _visit(lake: Lake, janitor: Janitor, listed: Listed, on_error: OnError) -> Outcome:
-    try:
-        return await janitor.visit(lake, listed)
-    except SwapLost:
-        return "changed"
-    except SandurError as error:
-        # One object that cannot be read, or keeps changing, does not stop the sweep.
-        on_error(listed.key, error)
-        return "failed"
+        page = await lake.store.list(folder, after=position or None)
+        old = [listed for listed in page if is_older(lake, listed, age_ms)]
+        room = lake.settings.janitor_objects_max - counts.total()
+        counts.update(await gather_in_batches(old[:room], visit, at_once=VISITS_AT_ONCE))
+        if len(old) > room:
+            return Swept(counts, old[room - 1].key if room else position)
+        if len(page) < LIST_LIMIT_MAX:
+            return Swept(counts, "")
+        position = page[-1].key
+    return Swept(counts, position)
 
 
 async def read_listed(cell: Cell[T], listed: Listed) -> Versioned[T]:
