@@ -1,6 +1,6 @@
 """Catalogs, schemas, tables and other entities in the form of Unity Catalog's API."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -163,7 +163,7 @@ def schema_info(namespace: Namespace, record: NamespaceRecord) -> SchemaInfo:
 
 
 def update_schema_record(
-    record: NamespaceRecord, *, comment: str | None, properties: dict[str, str] | None
+    record: NamespaceRecord, *, comment: str | None, properties: Mapping[str, str] | None
 ) -> NamespaceRecord:
     """The record with a new comment and new properties; None keeps either.
 

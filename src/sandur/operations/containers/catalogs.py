@@ -1,7 +1,6 @@
 """Create, load, list and update catalogs."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -15,9 +14,6 @@ from sandur.operations.index.lists import read_page
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import catalog_exists
 from sandur.storage.cell import gather_all
-
-CREATE_CATALOG: Final = "create-catalog"
-UPDATE_CATALOG: Final = "update-catalog"
 
 
 async def load_catalog(lake: Lake, name: str) -> Catalog:
@@ -78,7 +74,9 @@ async def create_catalog(
             raise AlreadyExists(f"Catalog already exists: {name}", subject="catalog")
         return wanted
 
-    return await _change(lake, name, request, CREATE_CATALOG, decide)
+    return await RecordChange(
+        lake, lake.catalog(name), request, "create-catalog", decide, place=Place(CATALOGS, name)
+    ).run()
 
 
 async def update_catalog(
@@ -99,14 +97,9 @@ async def update_catalog(
             return found
         return replace(changed, updated_ms=lake.clock.now_ms(), updated_by=request.source.principal)
 
-    return await _change(lake, name, request, UPDATE_CATALOG, decide)
-
-
-async def _change(
-    lake: Lake, name: str, request: Request, operation: str, decide: Callable[[Catalog | None], Catalog]
-) -> Catalog:
-    place = Place(CATALOGS, name)
-    return await RecordChange(lake, lake.catalog(name), request, operation, decide, place=place).run()
+    return await RecordChange(
+        lake, lake.catalog(name), request, "update-catalog", decide, place=Place(CATALOGS, name)
+    ).run()
 
 
 def _checked_root(lake: Lake, name: str, root: str | None) -> str:

@@ -6,15 +6,16 @@ a retry continues with the rest.
 """
 
 import contextlib
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import CATALOGS, Place, place_of
-from sandur.catalog.records import Catalog, Claim, NamespaceRecord, Request, Source
+from sandur.catalog.records import Catalog, Claim, LastChange, NamespaceRecord, Request, Source
 from sandur.errors import Busy, Invalid, NotEmpty, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations.containers.records import (
     catalog_not_found,
@@ -35,8 +36,6 @@ from sandur.storage.cell import Attempts, Cell, Versioned, gather_all, gather_in
 T = TypeVar("T")
 C = TypeVar("C", Catalog, NamespaceRecord)
 
-DROP_NAMESPACE: Final = "drop-namespace"
-DROP_CATALOG: Final = "drop-catalog"
 CHILDREN_AT_ONCE: Final = 32
 DROPS_AT_ONCE: Final = 16
 CASCADES_MAX: Final = 3
@@ -44,7 +43,24 @@ CASCADES_MAX: Final = 3
 
 async def drop_namespace(lake: Lake, namespace: Namespace, request: Request) -> None:
     """Drop an empty namespace; NotFound if it does not exist, NotEmpty if it has children."""
-    await _NamespaceDrop(lake, namespace, request).run()
+
+    async def first_child(container_id: str) -> str | None:
+        namespaces = _first_child_namespace(lake, namespace.catalog, namespace, container_id)
+        child, name = await gather_all((namespaces, _first_name(lake, namespace, container_id)))
+        return child or name
+
+    await _Drop(
+        lake,
+        request,
+        "drop-namespace",
+        f"Namespace {namespace}",
+        lake.namespace(namespace),
+        place_of(namespace),
+        namespace_not_found(namespace),
+        is_visible=partial(is_namespace_visible, lake, namespace),
+        first_child=first_child,
+        dropped=lambda _, now_ms, signature: dropped_namespace(now_ms, signature),
+    ).run()
 
 
 async def drop_namespace_cascade(lake: Lake, namespace: Namespace, request: Request) -> None:
@@ -52,8 +68,10 @@ async def drop_namespace_cascade(lake: Lake, namespace: Namespace, request: Requ
 
     NotEmpty if other requests create children faster than they are dropped, CASCADES_MAX times.
     """
+    layout, folder = lake.layout, lake.layout.namespaces_folder(namespace.catalog)
     for cascade in range(CASCADES_MAX):
-        await _empty_namespace(lake, namespace, request.source)
+        await _drop_namespaces(lake, folder, layout.namespaces_below(namespace), request.source)
+        await _drop_names(lake, namespace, request.source)
         try:
             return await drop_namespace(lake, namespace, request)
         except NotEmpty:
@@ -66,104 +84,116 @@ async def drop_catalog(lake: Lake, name: str, *, force: bool, request: Request) 
     """Drop a catalog, with `force` also everything in it; NotFound, or NotEmpty if it has children without `force`."""
     if name == lake.settings.default_catalog:
         raise Invalid(f"Catalog {name} cannot be dropped: it is the default catalog of this server")
-    await _CatalogDrop(lake, name, request, force=force).run()
+
+    async def is_visible(catalog: Catalog) -> bool:
+        return catalog_exists(catalog)
+
+    cascade = partial(_drop_namespaces, lake, lake.layout.namespaces_folder(name), "", request.source)
+    await _Drop(
+        lake,
+        request,
+        "drop-catalog",
+        f"Catalog {name}",
+        lake.catalog(name),
+        Place(CATALOGS, name),
+        catalog_not_found(name),
+        is_visible=is_visible,
+        first_child=partial(_first_child_namespace, lake, name, None),
+        dropped=lambda found, now_ms, signature: replace(
+            found, state="dropped", properties={}, change=signature, updated_ms=now_ms
+        ),
+        cascade=cascade if force else None,
+    ).run()
 
 
-class _Drop(ABC, Generic[C]):
+@dataclass
+class _Drop(Generic[C]):
     """One request to drop a container; `text` names it in errors, `operation` is the kind of its claims.
 
     The claim pins the id of the container (D2): a retry drops that one, and never a later one with the same name. The
     record that stays behind carries the signature of the request. The creator of a new container with that name marks
     the claim as done first (G6). So a retry that holds the claim and does not find its signature has dropped nothing.
+
+    `is_visible` says whether readers see the container; one that is being dropped is visible. `first_child` returns the
+    kind and name of a child of the container with that id, or None. It reads page by page, which is safe: the creator
+    of a child behind the cursor reads the container afterwards (N4). `dropped` makes the record that replaces the
+    container, at that time and signed by this request. `cascade` drops the children, if the request wants that.
     """
 
-    def __init__(
-        self, lake: Lake, request: Request, cell: Cell[C], place: Place, *, operation: str, text: str, missing: NotFound
-    ) -> None:
-        self._lake = lake
-        self._cell: Cell[C] = cell
-        self._place = place
-        self._text = text
-        self._missing = missing
-        self._claim = claim_for(lake, request, operation)
-        self._signature = signature_of(lake, request, operation)
-        self._mark = lake.clock.new_id()
+    lake: Lake
+    request: Request
+    operation: str
+    text: str
+    cell: Cell[C]
+    place: Place
+    missing: NotFound
+    is_visible: Callable[[C], Awaitable[bool]]
+    first_child: Callable[[str], Awaitable[str | None]]
+    dropped: Callable[[C, int, LastChange], C]
+    cascade: Callable[[], Awaitable[None]] | None = None
+
+    def __post_init__(self) -> None:
+        self._claim = claim_for(self.lake, self.request, self.operation)
+        self._signature = signature_of(self.lake, self.request, self.operation)
+        self._mark = self.lake.clock.new_id()
         self._is_marked = False
         self._is_uncertain = False
-
-    @abstractmethod
-    async def _is_visible(self, record: C) -> bool:
-        """Whether readers see the container; one that is being dropped is visible."""
-
-    @abstractmethod
-    async def _first_child(self, container_id: str) -> str | None:
-        """The kind and name of a child; None without children.
-
-        It reads page by page, which is safe: the creator of a child behind the cursor reads the container afterwards
-        (N4).
-        """
-
-    @abstractmethod
-    def _dropped(self, record: C, now_ms: int) -> C:
-        """The record that replaces the container, signed by this request."""
-
-    async def _cascade(self) -> bool:
-        """Drop the children and return True if the request wants that."""
-        return False
 
     async def run(self) -> None:
         try:
             await run_exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked:
-                finishing = update.finish(self._lake, self._place, self._mark)
-                await self._lake.background.run(f"index {self._text}", finishing)
+                finishing = update.finish(self.lake, self.place, self._mark)
+                await self.lake.background.run(f"index {self.text}", finishing)
 
     async def _replay(self, _: Claim) -> None:
         """The first request has dropped it."""
 
     async def _attempt(self, taken: Claim | None) -> None:
         pinned = taken.namespace_id if taken else ""
-        async for _attempt in Attempts(self._lake.clock):
-            found = await self._cell.read()
+        async for _attempt in Attempts(self.lake.clock):
+            found = await self.cell.read()
             if found and found.value.state == "dropped" and is_signed_by(found.value, self._signature):
                 require_claim(self._claim)
                 return await self._finish()
             if self._is_uncertain and not self._claim.is_keyed:
-                raise OutcomeUnknown(f"{self._text}: this request may have dropped it; it has changed since")
-            if found is None or not await self._is_visible(found.value) or pinned not in {"", found.value.id}:
-                raise self._missing
+                raise OutcomeUnknown(f"{self.text}: this request may have dropped it; it has changed since")
+            if found is None or not await self.is_visible(found.value) or pinned not in {"", found.value.id}:
+                raise self.missing
             self._is_marked = True
             await gather_all(
                 [
                     hold_claim(self._claim, namespace_id=found.value.id),  # D2, C7
-                    update.mark(self._lake, self._place, self._mark),  # I1
+                    update.mark(self.lake, self.place, self._mark),  # I1
                 ]
             )
             pinned = found.value.id if self._claim.is_keyed else ""
-            if await self._mark_look_and_drop(found, has_cascaded=await self._cascade()):
+            if self.cascade:
+                await self.cascade()
+            if await self._mark_look_and_drop(found):
                 return await self._finish()
-        raise Busy(f"{self._text}: other requests keep creating children in it")
+        raise Busy(f"{self.text}: other requests keep creating children in it")
 
-    async def _mark_look_and_drop(self, found: Versioned[C], *, has_cascaded: bool) -> bool:
+    async def _mark_look_and_drop(self, found: Versioned[C]) -> bool:
         """G5; False to start over. NotEmpty if there is a child and the request does not cascade."""
         try:
-            marked = await self._cell.swap(replace(found.value, state="dropping"), expected=found.version)
+            marked = await self.cell.swap(replace(found.value, state="dropping"), expected=found.version)
         except SwapLost:
             return False
         try:
-            child, _ = await gather_all((self._first_child(found.value.id), help_predecessor(self._lake, found.value)))
+            child, _ = await gather_all((self.first_child(found.value.id), help_predecessor(self.lake, found.value)))
         except SandurError:
             await self._call_off(marked)
             raise
         if child is not None:
             # If the record has changed since, the child may have been dropped.
-            if not await self._call_off(marked) or has_cascaded:
+            if not await self._call_off(marked) or self.cascade:
                 return False
-            raise NotEmpty(f"{self._text} is not empty. It holds {child}")
-        dropped = self._dropped(found.value, self._lake.clock.now_ms())
+            raise NotEmpty(f"{self.text} is not empty. It holds {child}")
+        dropped = self.dropped(found.value, self.lake.clock.now_ms(), self._signature)
         try:
-            await self._cell.swap(dropped, expected=marked.version)  # The drop happens here.
+            await self.cell.swap(dropped, expected=marked.version)  # The drop happens here.
         except SwapLost as lost:  # The creator of a child has called the drop off (N6).
             self._is_uncertain |= not lost.is_definite
             return False
@@ -171,60 +201,14 @@ class _Drop(ABC, Generic[C]):
 
     async def _call_off(self, marked: Versioned[C]) -> bool:
         try:
-            await self._cell.swap(replace(marked.value, state="active"), expected=marked.version)
+            await self.cell.swap(replace(marked.value, state="active"), expected=marked.version)
         except SwapLost:
             return False
         return True
 
     async def _finish(self) -> None:
         # If the claim was taken over, the new owner finds the signed record.
-        await self._lake.background.run(f"finish dropping {self._text}", self._claim.finish())
-
-
-class _NamespaceDrop(_Drop[NamespaceRecord]):
-    def __init__(self, lake: Lake, namespace: Namespace, request: Request) -> None:
-        missing, text = namespace_not_found(namespace), f"Namespace {namespace}"
-        cell, place = lake.namespace(namespace), place_of(namespace)
-        super().__init__(lake, request, cell, place, operation=DROP_NAMESPACE, text=text, missing=missing)
-        self._namespace = namespace
-
-    async def _is_visible(self, record: NamespaceRecord) -> bool:
-        return await is_namespace_visible(self._lake, self._namespace, record)
-
-    async def _first_child(self, container_id: str) -> str | None:
-        child, name = await gather_all(
-            (
-                _first_child_namespace(self._lake, self._namespace.catalog, self._namespace, container_id),
-                _first_name(self._lake, self._namespace, container_id),
-            )
-        )
-        return child or name
-
-    def _dropped(self, record: NamespaceRecord, now_ms: int) -> NamespaceRecord:  # noqa: ARG002 - nothing of it stays
-        return dropped_namespace(now_ms, self._signature)
-
-
-class _CatalogDrop(_Drop[Catalog]):
-    def __init__(self, lake: Lake, name: str, request: Request, *, force: bool) -> None:
-        missing, text = catalog_not_found(name), f"Catalog {name}"
-        cell, place = lake.catalog(name), Place(CATALOGS, name)
-        super().__init__(lake, request, cell, place, operation=DROP_CATALOG, text=text, missing=missing)
-        self._name, self._force, self._source = name, force, request.source
-
-    async def _is_visible(self, record: Catalog) -> bool:
-        return catalog_exists(record)
-
-    async def _first_child(self, container_id: str) -> str | None:
-        return await _first_child_namespace(self._lake, self._name, None, container_id)
-
-    def _dropped(self, record: Catalog, now_ms: int) -> Catalog:
-        return replace(record, state="dropped", properties={}, change=self._signature, updated_ms=now_ms)
-
-    async def _cascade(self) -> bool:
-        if self._force:
-            folder = self._lake.layout.namespaces_folder(self._name)
-            await _drop_namespaces(self._lake, folder, "", self._source)
-        return self._force
+        await self.lake.background.run(f"finish dropping {self.text}", self._claim.finish())
 
 
 async def _first_child_namespace(lake: Lake, catalog: str, parent: Namespace | None, container_id: str) -> str | None:
@@ -256,13 +240,6 @@ async def _first_result(items: AsyncIterator[T], describe: Callable[[T], Awaitab
     return None
 
 
-async def _empty_namespace(lake: Lake, namespace: Namespace, source: Source) -> None:
-    layout = lake.layout
-    folder, beginning = layout.namespaces_folder(namespace.catalog), layout.namespaces_below(namespace)
-    await _drop_namespaces(lake, folder, beginning, source)
-    await _drop_names(lake, namespace, source)
-
-
 async def _drop_namespaces(lake: Lake, folder: str, beginning: str, source: Source) -> None:
     """Drop the namespaces with such keys, and their content; other requests may create more meanwhile.
 
@@ -277,8 +254,7 @@ async def _drop_namespaces(lake: Lake, folder: str, beginning: str, source: Sour
 
 
 async def _drop_names(lake: Lake, namespace: Namespace, source: Source) -> None:
-    layout = lake.layout
-    keys = [key async for key in list_keys(lake, layout.names_folder(namespace))]
+    keys = [key async for key in list_keys(lake, lake.layout.names_folder(namespace))]
     await gather_in_batches(keys, lambda key: _drop_name(lake, key, source), at_once=DROPS_AT_ONCE)
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
@@ -32,7 +33,6 @@ from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT
 
 CREATE_NAMESPACE: Final = "create-namespace"
-UPDATE_NAMESPACE: Final = "update-namespace"
 
 
 class NamespaceView(NamedTuple):
@@ -114,36 +114,43 @@ async def update_namespace_properties(
         catalog, found = await asyncio.gather(load_catalog(lake, namespace.catalog), resolve_namespace(lake, namespace))
         return found
 
-    def decide(found: NamespaceRecord | None) -> NamespaceRecord:
+    def update(found: NamespaceRecord) -> NamespaceRecord:
         nonlocal made
-        if found is None or catalog is None:
-            raise namespace_not_found(namespace)
-        check_namespace_location(lake, catalog, updates)
+        if catalog:
+            check_namespace_location(lake, catalog, updates)
         visible = visible_properties(found)
         made, properties = _update_properties(visible, removals=removals, updates=updates)
-        if properties == visible:
-            return found
-        return replace(
-            found,
-            # `read` has confirmed a new namespace. This swap makes a concurrent drop look for children again.
-            state="active" if found.state == "new" else found.state,
-            comment=None,  # It is one of the properties from now on.
-            properties=properties,
-            updated_ms=lake.clock.now_ms(),
-            updated_by=request.source.principal,
-        )
+        # The comment is one of the properties from now on.
+        return found if properties == visible else replace(found, comment=None, properties=properties)
 
-    change = RecordChange(
-        lake,
-        lake.namespace(namespace),
-        request,
-        UPDATE_NAMESPACE,
-        decide,
-        place=place_of(namespace),
-        read=read,
-    )
-    answer = await change.run_for(lambda _: msgspec.json.encode(made))
-    return msgspec.json.decode(answer, type=PropertiesUpdate)
+    change = namespace_change(lake, namespace, "update-namespace", update, request, read=read)
+    change.answer = lambda _: msgspec.json.encode(made)
+    return msgspec.json.decode(await change.run_for_answer(), type=PropertiesUpdate)
+
+
+def namespace_change(
+    lake: Lake,
+    namespace: Namespace,
+    operation: str,
+    update: Callable[[NamespaceRecord], NamespaceRecord],
+    request: Request,
+    *,
+    read: Callable[[], Awaitable[Versioned[NamespaceRecord] | None]],
+) -> RecordChange[NamespaceRecord]:
+    """A change of a namespace by `update`; NotFound if the namespace does not exist. `read` resolves it."""
+
+    def decide(found: NamespaceRecord | None) -> NamespaceRecord:
+        if found is None:
+            raise namespace_not_found(namespace)
+        changed = update(found)
+        if changed == found:
+            return found
+        # `read` has confirmed a new namespace. This swap makes a concurrent drop look for children again.
+        state = "active" if found.state == "new" else found.state
+        return replace(changed, state=state, updated_ms=lake.clock.now_ms(), updated_by=request.source.principal)
+
+    place = place_of(namespace)
+    return RecordChange(lake, lake.namespace(namespace), request, operation, decide, place=place, read=read)
 
 
 def _update_properties(
@@ -164,6 +171,7 @@ def _view(catalog: Catalog, namespace: Namespace, properties: Mapping[str, str])
     return NamespaceView(namespace, {**properties, "location": properties.get("location") or location})
 
 
+@dataclass
 class NamespaceCreation:
     """One request to create a namespace.
 
@@ -172,25 +180,17 @@ class NamespaceCreation:
     Without a key, the outcome of a swap whose answer was lost stays unknown if the record has changed since.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        namespace: Namespace,
-        properties: Mapping[str, str],
-        request: Request,
-        *,
-        comment: str | None = None,
-    ) -> None:
-        self._lake = lake
-        self._namespace = namespace
-        self._properties = dict(properties)
-        self._comment = comment
-        self._request = request
-        self._principal = request.source.principal
-        self._cell = lake.namespace(namespace)
-        self._claim = claim_for(lake, request, CREATE_NAMESPACE)
-        self._change = signature_of(lake, request, CREATE_NAMESPACE)
-        self._id = lake.clock.new_uuid()
+    lake: Lake
+    namespace: Namespace
+    properties: Mapping[str, str]
+    request: Request
+    comment: str | None = None
+
+    def __post_init__(self) -> None:
+        self._cell = self.lake.namespace(self.namespace)
+        self._claim = claim_for(self.lake, self.request, CREATE_NAMESPACE)
+        self._change = signature_of(self.lake, self.request, CREATE_NAMESPACE)
+        self._id = self.lake.clock.new_uuid()
         self._is_marked = False
         self._is_uncertain = False
         self._made: NamespaceRecord | None = None
@@ -206,72 +206,67 @@ class NamespaceCreation:
             return await run_exactly_once(self._claim, self._attempt, self._replay)
         finally:
             if self._is_marked:
-                finishing = indexing.finish(self._lake, self._namespace, self._id)
-                await self._lake.background.run("index a namespace", finishing)
+                finishing = indexing.finish(self.lake, self.namespace, self._id)
+                await self.lake.background.run("index a namespace", finishing)
 
     async def _replay(self, claim: Claim) -> Catalog:
         self._id = claim.namespace_id
         found = await self._cell.read()
         self._made = found.value if found and found.value.id == self._id else None
-        return await load_catalog(self._lake, self._namespace.catalog)
+        return await load_catalog(self.lake, self.namespace.catalog)
 
     async def _attempt(self, taken: Claim | None) -> Catalog:
         if taken:
             self._id = taken.namespace_id
-        async for _attempt in Attempts(self._lake.clock):
+        async for _attempt in Attempts(self.lake.clock):
             catalog, found, parent = await asyncio.gather(
-                load_catalog(self._lake, self._namespace.catalog), self._cell.read(), self._parent_id()
+                load_catalog(self.lake, self.namespace.catalog), self._cell.read(), self._parent_id()
             )
-            check_namespace_location(self._lake, catalog, self._properties)
+            check_namespace_location(self.lake, catalog, self.properties)
             if found and found.value.id == self._id:
                 if await self._is_confirmed(found):
                     return catalog
                 continue
-            parent = catalog.id if self._namespace.parent is None else parent
-            await self._expect_free(found)
+            parent = catalog.id if self.namespace.parent is None else parent
+            if self._is_uncertain and not self._claim.is_keyed:
+                raise OutcomeUnknown(
+                    f"namespace {self.namespace}: this request may have created it; it has changed since"
+                )
+            if found and await is_namespace_visible(self.lake, self.namespace, found.value):
+                raise AlreadyExists(f"Namespace already exists: {self.namespace}", subject="namespace")
             if parent is None:
                 await hold_claim(self._claim, namespace_id=self._id)  # C7: an earlier attempt has not succeeded.
                 await self._create_parent()
                 continue
-            await self._write_aside(found)
             written = await self._write(found, parent)
             if written and await self._is_confirmed(written):
                 return catalog
-        raise Busy(f"namespace {self._namespace} keeps changing")
+        raise Busy(f"namespace {self.namespace} keeps changing")
 
     async def _parent_id(self) -> str | None:
         """The id of the parent namespace; None if it does not exist, and on the first level."""
-        if self._namespace.parent is None:
+        if self.namespace.parent is None:
             return None
-        found = await resolve_namespace(self._lake, self._namespace.parent)
+        found = await resolve_namespace(self.lake, self.namespace.parent)
         return found.value.id if found else None
 
     async def _create_parent(self) -> None:
-        if self._namespace.parent:
+        if self.namespace.parent:
             with contextlib.suppress(AlreadyExists):  # Another request has created it.
-                await NamespaceCreation(self._lake, self._namespace.parent, {}, self._request._replace(key=None)).run()
+                await NamespaceCreation(self.lake, self.namespace.parent, {}, self.request._replace(key=None)).run()
 
-    async def _expect_free(self, found: Versioned[NamespaceRecord] | None) -> None:
-        if self._is_uncertain and not self._claim.is_keyed:
-            raise OutcomeUnknown(f"namespace {self._namespace}: this request may have created it; it has changed since")
-        if found and await is_namespace_visible(self._lake, self._namespace, found.value):
-            raise AlreadyExists(f"Namespace already exists: {self._namespace}", subject="namespace")
-
-    async def _write_aside(self, found: Versioned[NamespaceRecord] | None) -> None:
-        """N2, in one round: the claim (C7), the mark (I1), and help for the request whose record is replaced (G6)."""
+    async def _write(self, found: Versioned[NamespaceRecord] | None, parent: str) -> Versioned[NamespaceRecord] | None:
+        """N2, N3: the creation happens here if the parent exists. None if another writer was faster."""
         before = found.value if found else None
-        failed_by = parent_not_found(self._namespace) if before and before.state == "new" else None
+        failed_by = parent_not_found(self.namespace) if before and before.state == "new" else None
         self._is_marked = True
         await gather_all(
             [
-                hold_claim(self._claim, namespace_id=self._id),
-                indexing.mark(self._lake, self._namespace, self._id),
-                help_predecessor(self._lake, before, failed_by=failed_by),
+                hold_claim(self._claim, namespace_id=self._id),  # C7
+                indexing.mark(self.lake, self.namespace, self._id),  # I1
+                help_predecessor(self.lake, before, failed_by=failed_by),  # G6: its record is replaced.
             ]
         )
-
-    async def _write(self, found: Versioned[NamespaceRecord] | None, parent: str) -> Versioned[NamespaceRecord] | None:
-        """N3: the creation happens here if the parent exists. None if another writer was faster."""
         try:
             return await self._cell.swap(self._record(parent), expected=found.version if found else ABSENT)
         except SwapLost as lost:
@@ -279,19 +274,19 @@ class NamespaceCreation:
             return None
 
     def _record(self, parent: str) -> NamespaceRecord:
-        now_ms = self._lake.clock.now_ms()
+        now_ms, principal = self.lake.clock.now_ms(), self.request.source.principal
         return NamespaceRecord(
             state="new",
             id=self._id,
             parent_id=parent,
-            comment=self._comment,
-            properties=self._properties,
-            owner=self._principal,
+            comment=self.comment,
+            properties=dict(self.properties),
+            owner=principal,
             change=self._change,
             created_ms=now_ms,
-            created_by=self._principal,
+            created_by=principal,
             updated_ms=now_ms,
-            updated_by=self._principal,
+            updated_by=principal,
         )
 
     async def _is_confirmed(self, held: Versioned[NamespaceRecord]) -> bool:
@@ -300,17 +295,17 @@ class NamespaceCreation:
         False if the record cannot be removed: another request has changed or dropped it before its parent was dropped.
         """
         if held.value.state == "new":
-            if not await confirm_parent(self._lake, self._namespace, held.value.parent_id):
+            if not await confirm_parent(self.lake, self.namespace, held.value.parent_id):
                 try:
-                    await self._cell.swap(dropped_namespace(self._lake.clock.now_ms()), expected=held.version)
+                    await self._cell.swap(dropped_namespace(self.lake.clock.now_ms()), expected=held.version)
                 except SwapLost:
                     self._is_uncertain = True
                     return False
-                raise parent_not_found(self._namespace)
-            await self._lake.background.run("activate a namespace", self._activate(held))
+                raise parent_not_found(self.namespace)
+            await self.lake.background.run("activate a namespace", self._activate(held))
         self._made = held.value
         # If the claim was taken over, the new owner finds the namespace by its id.
-        await self._lake.background.run("finish create namespace", self._claim.finish())
+        await self.lake.background.run("finish create namespace", self._claim.finish())
         return True
 
     async def _activate(self, held: Versioned[NamespaceRecord]) -> None:

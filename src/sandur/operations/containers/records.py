@@ -6,6 +6,7 @@ the signature while its change is the last one, from the claim afterwards.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
@@ -64,71 +65,62 @@ async def help_predecessor(lake: Lake, record: Signed | None, *, failed_by: Sand
     await claim.update(done, is_idempotent=True, subject=f"the claim of an earlier {last.operation}")
 
 
+@dataclass
 class RecordChange(Generic[R]):
     """One request to change a record that has a field `change`.
 
     `decide` gets the current record, or None, and returns the new one; it raises an error if the change is not
     possible. A record that it returns unchanged is not written. `read` replaces the read of the cell where the cell
-    alone does not show whether the record is visible. `place` is the entry of the record in a list index.
+    alone does not show whether the record is visible. `place` is the entry of the record in a list index. `answer`
+    makes the text of the answer from the changed record.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        cell: Cell[R],
-        request: Request,
-        operation: str,
-        decide: Callable[[R | None], R],
-        *,
-        place: Place | None = None,
-        read: Callable[[], Awaitable[Versioned[R] | None]] | None = None,
-    ) -> None:
-        self._lake = lake
-        self._cell = cell
-        self._decide = decide
-        self._place = place
-        self._read = read or cell.read
-        self._answer: Callable[[R], bytes] = msgspec.json.encode
-        self._claim = claim_for(lake, request, operation)
-        self._signature = signature_of(lake, request, operation)
-        self._mark = lake.clock.new_id()
+    lake: Lake
+    cell: Cell[R]
+    request: Request
+    operation: str
+    decide: Callable[[R | None], R]
+    place: Place | None = None
+    read: Callable[[], Awaitable[Versioned[R] | None]] | None = None
+    answer: Callable[[R], bytes] = msgspec.json.encode
+
+    def __post_init__(self) -> None:
+        self._claim = claim_for(self.lake, self.request, self.operation)
+        self._signature = signature_of(self.lake, self.request, self.operation)
+        self._mark = self.lake.clock.new_id()
         self._is_marked = False
         self._is_uncertain = False
         self._record: R | None = None
 
     async def run(self) -> R:
         """Change the record and return it; a replay returns the record as the first attempt changed it."""
-        answer = await self._run()
-        return self._record or msgspec.json.decode(answer, type=self._cell.kind)
+        answer = await self.run_for_answer()
+        return self._record or msgspec.json.decode(answer, type=self.cell.kind)
 
-    async def run_for(self, answer: Callable[[R], bytes]) -> str:
-        """As `run`, but return what `answer` makes of the record; a replay returns the same text."""
-        self._answer = answer
-        return await self._run()
-
-    async def _run(self) -> str:
+    async def run_for_answer(self) -> str:
+        """As `run`, but return the text of the answer; a replay returns the same text."""
         try:
-            async with self._lake.feature(CommitQueues).turn(self._cell.key):
+            async with self.lake.feature(CommitQueues).turn(self.cell.key):
                 return await run_exactly_once(self._claim, self._attempt, self._replay)
         finally:
-            if self._is_marked and self._place:
-                finishing = update.finish(self._lake, self._place, self._mark)
-                await self._lake.background.run("index a record", finishing)
+            if self._is_marked and self.place:
+                finishing = update.finish(self.lake, self.place, self._mark)
+                await self.lake.background.run("index a record", finishing)
 
     async def _replay(self, claim: Claim) -> str:
         return claim.answer
 
     async def _attempt(self, _: Claim | None) -> str:
-        async for _attempt in Attempts(self._lake.clock):
-            found = await self._read()
+        async for _attempt in Attempts(self.lake.clock):
+            found = await (self.read or self.cell.read)()
             last = _as_signed(found.value).change if found else None
             if found and last and is_signed_by(_as_signed(found.value), self._signature):
                 require_claim(self._claim)
                 self._record = found.value
                 return await self._finish(last.answer or self._render(found.value))
             if self._is_uncertain and not self._claim.is_keyed:
-                raise OutcomeUnknown(f"{self._cell.key}: this request may have changed it; it has changed again since")
-            wanted = self._decide(found.value if found else None)
+                raise OutcomeUnknown(f"{self.cell.key}: this request may have changed it; it has changed again since")
+            wanted = self.decide(found.value if found else None)
             if found and wanted == found.value:
                 self._record = wanted
                 answer = self._render(wanted)
@@ -136,7 +128,7 @@ class RecordChange(Generic[R]):
                 return answer
             if await self._swap(found, wanted):
                 return await self._finish(self._render(wanted))
-        raise Busy(f"{self._cell.key} keeps changing")
+        raise Busy(f"{self.cell.key} keeps changing")
 
     async def _swap(self, found: Versioned[R] | None, wanted: R) -> bool:
         """Whether the change happened; False if another writer was faster."""
@@ -146,12 +138,12 @@ class RecordChange(Generic[R]):
             [
                 hold_claim(self._claim),  # C7
                 self._write_mark(),  # I1
-                help_predecessor(self._lake, _as_signed(found.value) if found else None),  # G6
+                help_predecessor(self.lake, _as_signed(found.value) if found else None),  # G6
             ]
         )
         signed = _with_change(wanted, replace(self._signature, answer=answer))
         try:
-            written = await self._cell.swap(signed, expected=found.version if found else ABSENT)  # It happens here.
+            written = await self.cell.swap(signed, expected=found.version if found else ABSENT)  # It happens here.
         except SwapLost as lost:
             self._is_uncertain |= not lost.is_definite
             return False
@@ -159,15 +151,15 @@ class RecordChange(Generic[R]):
         return True
 
     async def _write_mark(self) -> None:
-        if self._place:
-            await update.mark(self._lake, self._place, self._mark)
+        if self.place:
+            await update.mark(self.lake, self.place, self._mark)
 
     def _render(self, record: R) -> str:
-        return self._answer(_with_change(record, None)).decode()
+        return self.answer(_with_change(record, None)).decode()
 
     async def _finish(self, answer: str) -> str:
         # If the claim was taken over, the new owner finds the answer in the record.
-        await self._lake.background.run("finish a change", self._claim.finish(answer=answer))
+        await self.lake.background.run("finish a change", self._claim.finish(answer=answer))
         return answer
 
 

@@ -1,18 +1,15 @@
 """Schemas: Unity Catalog's name for namespaces."""
 
 from collections.abc import Mapping
-
-from msgspec.structs import replace
+from functools import partial
 
 from sandur.catalog.identifiers import Namespace, checked_new_name
-from sandur.catalog.index import place_of
 from sandur.catalog.infos import SchemaInfo, schema_info, update_schema_record
 from sandur.catalog.locations import check_property_keys
-from sandur.catalog.records import NamespaceRecord, Request
+from sandur.catalog.records import Request
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.drop import drop_namespace, drop_namespace_cascade
-from sandur.operations.containers.namespaces import NamespaceCreation
-from sandur.operations.containers.records import RecordChange
+from sandur.operations.containers.namespaces import NamespaceCreation, namespace_change
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import namespace_not_found, resolve_namespace
 from sandur.storage.cell import gather_all
@@ -56,28 +53,9 @@ async def update_schema(
     check_property_keys(properties or {})
     await load_catalog(lake, namespace.catalog)
 
-    def decide(found: NamespaceRecord | None) -> NamespaceRecord:
-        if found is None:
-            raise namespace_not_found(namespace)
-        changed = update_schema_record(
-            found, comment=comment, properties=None if properties is None else dict(properties)
-        )
-        if changed == found:
-            return found
-        # The read has confirmed a new schema. This swap makes a concurrent drop look for children again.
-        state = "active" if found.state == "new" else found.state
-        now_ms, principal = lake.clock.now_ms(), request.source.principal
-        return replace(changed, state=state, updated_ms=now_ms, updated_by=principal)
-
-    change = RecordChange(
-        lake,
-        lake.namespace(namespace),
-        request,
-        "update-schema",
-        decide,
-        place=place_of(namespace),
-        read=lambda: resolve_namespace(lake, namespace),
-    )
+    update = partial(update_schema_record, comment=comment, properties=properties)
+    read = partial(resolve_namespace, lake, namespace)
+    change = namespace_change(lake, namespace, "update-schema", update, request, read=read)
     return schema_info(namespace, await change.run())
 
 
