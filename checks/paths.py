@@ -15,6 +15,7 @@ from typing import Any, Final
 import structlog
 
 from sandur import settings as settings_module
+from sandur.clock import SystemClock
 from sandur.settings import Settings
 
 PACKAGE: Final = Path(settings_module.__file__).parent
@@ -131,18 +132,28 @@ async def _measure(folder: str) -> dict[str, object]:
     await _request(app, "POST", "/v1/namespaces", {"namespace": ["ns"]})
     await _request(app, "POST", TABLES, {"name": "t", "schema": _SCHEMA})
 
-    def commit(value: str) -> Awaitable[bytes]:
-        updates = [{"action": "set-properties", "updates": {"k": value}}]
+    clock = SystemClock()
+
+    def append(number: int) -> Awaitable[bytes]:
+        snapshot = {
+            "snapshot-id": number,
+            "sequence-number": number,
+            "timestamp-ms": clock.now_ms(),
+            "manifest-list": f"{folder}/{number}.avro",
+            "summary": {"operation": "append"},
+        }
+        moved = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": number}
+        updates = [{"action": "add-snapshot", "snapshot": snapshot}, moved]
         return _request(app, "POST", f"{TABLES}/t", {"requirements": [], "updates": updates})
 
     def load() -> Awaitable[bytes]:
         return _request(app, "GET", f"{TABLES}/t")
 
-    for value in ("first", "second"):
-        await commit(value)
+    for number in (1, 2):
+        await append(number)
         await load()
     await asyncio.sleep(_SETTLE_SECONDS)
-    committing = await _traced(commit("traced"))
+    committing = await _traced(append(3))
     loading = await _traced(load())
     await catalog.close()
     return {

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sandur.catalog.records import Request
+from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
@@ -99,7 +100,7 @@ class Mutation:
 
 
 async def _times_committed(world: World, sent: Request) -> int:
-    return times_applied(await judge(world.server()), sent.key_hash or sent.hash)
+    return times_applied(await judge(world.server()), key_hash_of(sent) or sent.hash)
 
 
 async def _times_committed_together(world: World, sent: Request) -> int:
@@ -112,7 +113,7 @@ async def _times_committed_together(world: World, sent: Request) -> int:
 async def _times_created(world: World, sent: Request) -> int:
     server = world.server()
     whole = await judge(server)
-    made_by = sent.key_hash or sent.hash
+    made_by = key_hash_of(sent) or sent.hash
     return sum(chain.pointer.made_by == made_by for chain in whole.values())
 
 
@@ -123,10 +124,10 @@ async def _times_dropped(world: World, sent: Request) -> int:
     if sent.key:
         name = await server.name(TABLE).read()
         by_name = (
-            {name.value.uuid} if name and (name.value.state, name.value.by) == ("dropped", sent.key_hash) else set()
+            {name.value.uuid} if name and (name.value.state, name.value.by) == ("dropped", key_hash_of(sent)) else set()
         )
         pointers = await all_pointers(server)
-        return len(by_name | {uuid for uuid, pointer in pointers.items() if pointer.value.by == sent.key_hash})
+        return len(by_name | {uuid for uuid, pointer in pointers.items() if pointer.value.by == key_hash_of(sent)})
     return int(world.uuids["t"] not in (await visible_names(server)).values())
 
 

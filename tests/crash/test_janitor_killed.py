@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from sandur.catalog.identifiers import Identifier
+from sandur.operations.idempotency import key_hash_of
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
@@ -79,7 +80,7 @@ async def _dead_rename(shore: Shore) -> None:
 
 async def _dead_transaction(shore: Shore) -> None:
     async def is_committed(server: Lake) -> bool:
-        record = await server.transaction(keyed("both").key_hash or "").read()
+        record = await server.transaction(key_hash_of(keyed("both")) or "").read()
         return record is not None and record.value.state == "committed"
 
     changes = [(called("changed"), commit(set_property("by", "both"))), (called("made"), created_by_commit(UUID))]

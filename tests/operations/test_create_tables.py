@@ -5,6 +5,7 @@ import pytest
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.records import Claim
 from sandur.errors import AlreadyExists, Busy, Conflict, Invalid, KeyReused, NotFound, Unsupported
+from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
@@ -161,7 +162,7 @@ async def test_a_young_claim_is_busy_and_a_stale_one_is_taken_over() -> None:
         uuid=UUID,
         namespace_id="id of a",
     )
-    await first.claim("create-table", keyed("create").key_hash or "").create(claim)
+    await first.claim("create-table", key_hash_of(keyed("create")) or "").create(claim)
 
     with pytest.raises(Busy) as busy:
         await create_table(make_lake(store, clock), NAMESPACE, table("t"), keyed("create"))

@@ -7,6 +7,7 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.records import NameRecord
 from sandur.operations.containers.drop import drop_namespace
 from sandur.operations.containers.namespaces import create_namespace
+from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name
@@ -82,7 +83,7 @@ async def test_a_moved_name_is_deleted_after_the_new_one_is_active_and_its_claim
     await shore.sweep()
 
     new = await shore.server().name(U).read()
-    claim = await shore.server().claim("rename", sent.key_hash or "").read()
+    claim = await shore.server().claim("rename", key_hash_of(sent) or "").read()
     assert await shore.server().name(T).read() is None
     assert new
     assert (new.value.state, new.value.uuid) == ("active", made.table_uuid)

@@ -3,6 +3,7 @@
 import pytest
 
 from sandur.catalog.records import Transaction
+from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import table_exists
 from sandur.operations.transactions.coordinator import commit_transaction
@@ -29,7 +30,7 @@ async def both(server: Lake, label: str) -> None:
 
 
 async def record(shore: Shore, label: str) -> Transaction | None:
-    found = await shore.server().transaction(keyed(label).key_hash or "").read()
+    found = await shore.server().transaction(key_hash_of(keyed(label)) or "").read()
     return found.value if found else None
 
 
@@ -55,7 +56,7 @@ async def test_a_committed_transaction_is_finished_before_its_record_is_deleted(
 
 async def dies_when_committed(shore: Shore) -> None:
     async def is_committed(server: Lake) -> bool:
-        record = await server.transaction(keyed("both").key_hash or "").read()
+        record = await server.transaction(key_hash_of(keyed("both")) or "").read()
         return record is not None and record.value.state == "committed"
 
     await shore.dies_when(lambda server: both(server, "both"), is_committed)

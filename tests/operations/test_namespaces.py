@@ -27,6 +27,7 @@ from sandur.operations.containers.namespaces import (
     namespace_exists,
     update_namespace_properties,
 )
+from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
@@ -390,8 +391,8 @@ async def orphaned(lake: Lake, key: str) -> None:
         started_ms=0,
         namespace_id="orphan",
     )
-    await lake.claim("create-namespace", request.key_hash or "").create(claim)
-    change = LastChange(request.key_hash or "", "create-namespace")
+    await lake.claim("create-namespace", key_hash_of(request) or "").create(claim)
+    change = LastChange(key_hash_of(request) or "", "create-namespace")
     await lake.namespace(B).create(NamespaceRecord(state="new", id="orphan", parent_id="another parent", change=change))
 
 
@@ -464,7 +465,7 @@ async def test_a_busy_key_is_not_taken_over_before_its_timeout() -> None:
         started_ms=clock.now_ms(),
         namespace_id="pinned",
     )
-    await lake.claim("create-namespace", request.key_hash or "").create(claim)
+    await lake.claim("create-namespace", key_hash_of(request) or "").create(claim)
 
     with pytest.raises(Busy):
         await create(lake, A, key="k")

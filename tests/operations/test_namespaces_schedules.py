@@ -5,6 +5,7 @@ import pytest
 from sandur.catalog.identifiers import Identifier
 from sandur.errors import NotEmpty, NotFound, OutcomeUnknown
 from sandur.operations.containers.namespaces import load_namespace, namespace_exists
+from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
@@ -142,7 +143,7 @@ async def test_a_retried_drop_keeps_a_namespace_created_since() -> None:
     """D2: the claim pins the dropped namespace before anything happens."""
     stage = Stage()
     await create(stage.other(), A)
-    claim = stage.slow.claim("drop-namespace", make_request("", "k").key_hash or "")
+    claim = stage.slow.claim("drop-namespace", key_hash_of(make_request("", "k")) or "")
     for dies_at in range(1, 10):
         dying = make_lake(DyingStore(stage.inner, dies_at=dies_at, after=True), stage.clock)
         with pytest.raises(Died):

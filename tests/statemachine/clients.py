@@ -9,6 +9,7 @@ from typing import Final, assert_never
 
 from sandur.catalog.records import Request
 from sandur.errors import SandurError, SwapLost
+from sandur.operations.idempotency import key_hash_of
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
@@ -115,7 +116,7 @@ class Catalog:
         for one in self.sent:
             if isinstance(one.operation, Commit | Transact):
                 parts = len(one.operation.names) if isinstance(one.operation, Transact) else 1
-                times = times_applied(whole, one.request.key_hash or one.request.hash)
+                times = times_applied(whole, key_hash_of(one.request) or one.request.hash)
                 is_right = times <= parts if self.is_tidied else times in {0, parts}
                 assert is_right, f"seed {self.seed}: {one} was applied {times} times"
 

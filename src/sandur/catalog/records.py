@@ -1,6 +1,5 @@
 """The records that the catalog keeps in cells: their fields, their states, and the source of each change."""
 
-import hashlib
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -29,11 +28,6 @@ class Request(NamedTuple):
     hash: str
     key: str | None = None
     source: Source = Source()
-
-    @property
-    def key_hash(self) -> str | None:
-        """The hash of the key, for the keys of objects; None without a key."""
-        return hashlib.sha256(self.key.encode()).hexdigest() if self.key else None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

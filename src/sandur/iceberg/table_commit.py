@@ -5,6 +5,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, assert_never
 
+import msgspec
+
 from sandur.errors import Conflict, Invalid
 from sandur.iceberg import table_updates
 from sandur.iceberg import updates as u
@@ -203,7 +205,7 @@ def apply_snapshot(draft: Draft, update: u.SnapshotUpdate, *, now_ms: int) -> Dr
         case u.AddSnapshot():
             return add_snapshot(draft, update.snapshot)
         case u.SetSnapshotRef():
-            return set_snapshot_ref(draft, update.ref_name, update.ref, now_ms=now_ms)
+            return set_snapshot_ref(draft, update, now_ms=now_ms)
         case u.RemoveSnapshotRef():
             return remove_snapshot_ref(draft, update.ref_name)
         case u.RemoveSnapshots():
@@ -266,9 +268,9 @@ def _stale(text: str) -> Conflict:
     return Conflict(f"Validation failed, please retry: {text}")
 
 
-def set_snapshot_ref(draft: Draft, name: str, requested: SnapshotRef, *, now_ms: int) -> Draft:
-    metadata = draft.metadata
-    ref = checked_ref(requested)
+def set_snapshot_ref(draft: Draft, update: u.SetSnapshotRef, *, now_ms: int) -> Draft:
+    metadata, name = draft.metadata, update.ref_name
+    ref = checked_ref(msgspec.convert(update, SnapshotRef, from_attributes=True))
     if metadata.ref(name) == ref:
         return draft
     added = draft.added_snapshots.get(ref.snapshot_id)

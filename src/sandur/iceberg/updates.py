@@ -55,10 +55,6 @@ class AddSnapshot(_Update, frozen=True, tag="add-snapshot"):
 class SetSnapshotRef(SnapshotRef, frozen=True, kw_only=True, tag_field="action", tag="set-snapshot-ref"):
     ref_name: str
 
-    @property
-    def ref(self) -> SnapshotRef:
-        return msgspec.convert(self, SnapshotRef, from_attributes=True)
-
 
 class RemoveSnapshotRef(_Update, frozen=True, tag="remove-snapshot-ref"):
     ref_name: str

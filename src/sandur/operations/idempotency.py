@@ -1,6 +1,7 @@
 """Idempotency keys: claimed once, replayed with the same answer, taken over when the owner is gone (G3, C4, C7, C8)."""
 
 import contextlib
+import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -156,9 +157,14 @@ class KeyClaim:
         )
 
 
+def key_hash_of(request: Request) -> str | None:
+    """The hash of the idempotency key, which names objects in place of the key; None without a key."""
+    return hashlib.sha256(request.key.encode()).hexdigest() if request.key else None
+
+
 def claim_for(lake: Lake, request: Request, operation: str) -> KeyClaim:
     """The claim of a request, not taken yet; without a key it has no effect."""
-    key_hash = request.key_hash
+    key_hash = key_hash_of(request)
     return KeyClaim(lake, request, operation, lake.claim(operation, key_hash) if key_hash else None)
 
 

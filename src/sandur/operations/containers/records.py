@@ -16,7 +16,7 @@ from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import Place
 from sandur.catalog.records import Claim, LastChange, NamespaceRecord, Request, failure_of
 from sandur.errors import Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
-from sandur.operations.idempotency import claim_for, hold_claim, require_claim, run_exactly_once
+from sandur.operations.idempotency import claim_for, hold_claim, key_hash_of, require_claim, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import CommitQueues, Lake
 from sandur.operations.tables.names import namespace_not_found
@@ -35,7 +35,7 @@ class Signed(Protocol):
 
 def signature_of(lake: Lake, request: Request, operation: str) -> LastChange:
     """The signature of a request: its idempotency key, or a unique id without one."""
-    key_hash = request.key_hash
+    key_hash = key_hash_of(request)
     return LastChange(key_hash, operation) if key_hash else LastChange(lake.clock.new_id())
 
 

@@ -14,6 +14,7 @@ from sandur.errors import BadRequest, Busy, Forbidden, Invalid, NotFound, Sandur
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import with_creation
 from sandur.operations.delta.publishing import STAGED_FOLDER
+from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import DeltaReceipts, first_delta_commit
 from sandur.operations.tables.creation import Creation, Draft, NewRecord, name_taken
@@ -192,8 +193,9 @@ async def drop_table(lake: Lake, identifier: Identifier, *, request: Request) ->
 async def _dropped_kind(lake: Lake, request: Request) -> Kind | None:
     """The kind in the claim of an earlier attempt of this request; None if there is no claim."""
     kinds: tuple[Kind, ...] = ("table", "view")
-    for kind in kinds if request.key_hash else ():
-        if await lake.claim(f"drop-{kind}", request.key_hash or "").read():
+    key_hash = key_hash_of(request)
+    for kind in kinds if key_hash else ():
+        if await lake.claim(f"drop-{kind}", key_hash or "").read():
             return kind
     return None
 

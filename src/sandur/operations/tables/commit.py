@@ -21,7 +21,7 @@ from sandur.iceberg.table_commit import is_replay, next_metadata
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddSnapshot, RemoveProperties, SetLocation, SetProperties, Update
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.idempotency import ClaimLost, KeyClaim
+from sandur.operations.idempotency import ClaimLost, KeyClaim, key_hash_of
 from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import CommitQueues, Lake
 from sandur.operations.receipts import Receipts, commit_key_of, tried_of
@@ -332,7 +332,7 @@ class Commit(Generic[M]):
     def _claim_for(self, uuid: str) -> KeyClaim:
         """The claim of this request; its cell belongs to the first table that the request finds."""
         if self.claim is None:
-            key_hash = self.request.key_hash
+            key_hash = key_hash_of(self.request)
             cell = self.lake.commit_claim(uuid, key_hash) if key_hash else None
             self.claim = KeyClaim(self.lake, self.request, _OPERATION, cell)
         return self.claim

@@ -19,6 +19,7 @@ from sandur.iceberg.table_metadata import (
     with_referenced_snapshots_only,
 )
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
+from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import CELLS_MAX, BytesLruCache, Lake, LruCache
 from sandur.operations.tables.names import ResolvedName, resolve_name
 from sandur.operations.transactions.resolution import effective_pointer, effective_record
@@ -216,7 +217,7 @@ def is_gzip(data: bytes) -> bool:
 
 def request_id(request: Request) -> str:
     """The hash that signs what a request writes: of its key or, without a key, of the request."""
-    return request.key_hash or request.hash
+    return key_hash_of(request) or request.hash
 
 
 def request_part(request_hash: str) -> str:

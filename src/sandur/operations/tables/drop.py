@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import BoundRecord, Claim, NameRecord, PurgeOrder, Request, head_of
 from sandur.errors import Busy, NotFound, SwapLost
-from sandur.operations.idempotency import KeyClaim, claim_for, run_exactly_once
+from sandur.operations.idempotency import KeyClaim, claim_for, key_hash_of, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES, LoadedTable, load_document, loaded_table
@@ -38,7 +38,7 @@ async def drop_name(
     if this is a replay so late that the pointer is gone.
     """
     claim = claim_for(lake, request, f"drop-{kind}")
-    drop_id = request.key_hash or lake.clock.new_id()
+    drop_id = key_hash_of(request) or lake.clock.new_id()
     drop = _Drop(lake, identifier, kind, formats, claim, drop_id, purge=purge)
     try:
         return await run_exactly_once(claim, drop.attempt, drop.replay)

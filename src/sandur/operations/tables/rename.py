@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.records import Claim, NameRecord, Request
 from sandur.errors import AlreadyExists, Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
-from sandur.operations.idempotency import KeyClaim, claim_for, run_exactly_once
+from sandur.operations.idempotency import KeyClaim, claim_for, key_hash_of, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import (
@@ -51,7 +51,7 @@ async def rename(
     claim = claim_for(lake, request, RENAME)
     # Each name has a mark of its own: one index may list both.
     marks = {identifier: lake.clock.new_id() for identifier in (source, target)}
-    renaming = _Rename(lake, source, target, kind, formats, claim, request.key_hash or "", marks)
+    renaming = _Rename(lake, source, target, kind, formats, claim, key_hash_of(request) or "", marks)
     try:
         await run_exactly_once(claim, renaming.attempt, renaming.replay)
     finally:

@@ -14,6 +14,7 @@ from sandur.iceberg.requests import AssertCreate, AssertViewUuid, TableCommit
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
+from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import CommitQueues, Lake
 from sandur.operations.tables.commit import TableChange, check_updates, sets_paths
 from sandur.operations.tables.create import created_metadata, needs_location
@@ -70,7 +71,7 @@ class _Transaction:
         self._roots = roots
         self._occupied = occupied
         self._request = request
-        self._id = request.key_hash or lake.clock.new_id()
+        self._id = key_hash_of(request) or lake.clock.new_id()
         self._cell = lake.transaction(self._id)
         self._record: Versioned[Transaction] | None = None
         self._started_ms = 0

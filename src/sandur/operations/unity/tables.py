@@ -13,6 +13,7 @@ from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.delta import tables as delta
 from sandur.operations.delta.load import check_parents_exist, naming_missing_parent
 from sandur.operations.delta.tables import load_stage
+from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import resolve_name
 from sandur.operations.transactions.resolution import effective_pointer, effective_record
@@ -62,7 +63,8 @@ async def _with_dependencies(lake: Lake, wanted: delta.NewTable, request: Reques
         await gather_in_batches(dependencies, lambda one: _check_dependency(lake, one), at_once=_READS_AT_ONCE)
     except NotFound:
         # An earlier attempt of this request found all of them, and may have created the view.
-        if not request.key_hash or await lake.claim(delta.CREATE, request.key_hash).read() is None:
+        key_hash = key_hash_of(request)
+        if not key_hash or await lake.claim(delta.CREATE, key_hash).read() is None:
             raise
     return replace(wanted, view_dependencies=msgspec.Raw(msgspec.json.encode({"dependencies": dependencies})))
 
