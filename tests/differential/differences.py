@@ -5,51 +5,51 @@ from tests.differential import pyiceberg_conditions as pyiceberg
 from tests.differential.rules import Rewording, Rule
 
 _LAST_ADDED = Rule(
-    "last-added-may-be-reused",
-    "-1 means the entry this request added, also when it turned out to be there already",
+    "minus-one-may-mean-an-existing-entry",
+    "-1 means the entry that this request sent, even if the table had it already",
     java.is_last_added_reused,
 )
 _UPDATE_NAMES = Rule(
-    "updates-are-named-as-in-the-protocol",
+    "errors-use-update-names-of-the-protocol",
     "clients know `set-current-view-version`, not the name of a class",
     Rewording("Cannot (apply update|validate) [A-Z]", "Cannot (apply update|validate) [a-z-]+ (to|against) a"),
 )
 _REQUIREMENTS_FIRST = Rule(
-    "requirements-are-checked-before-rules",
-    "a stale client is told to load again even if what it sends would also be refused",
+    "requirements-are-checked-first",
+    "a stale client must load again, even if its request would also be refused",
     java.is_requirement_checked_first,
 )
 _SEVERAL_FAULTS = Rule(
-    "one-of-several-faults-is-named",
-    "reading and checking come in another order; every fault named is real",
+    "commit-reports-another-of-several-errors",
+    "parsing and checking happen in another order; every reported error is real",
     java.is_another_fault,
 )
 _SLASH = Rule(
-    "a-slash-at-the-end-is-no-other-location",
+    "trailing-slash-is-not-a-new-location",
     "it is not stored, so nothing changes",
     java.is_only_a_slash,
 )
-_NEVER_IN_VIEWS = ("transforms-are-named-when-they-do-not-fit",)
+_NEVER_IN_VIEWS = ("transform-type-error-names-the-transform",)
 
 # Both refuse for the same reason; these texts differ for every schema, spec or order.
 _WORDS: tuple[Rule, ...] = (
     Rule(
-        "malformed-parts-are-told-by-their-place",
-        "the path of the part that is wrong says more than its name",
+        "malformed-field-error-has-json-path",
+        "the JSON path of the wrong field is more precise than its name",
         Rewording(java.PARSING, "malformed|has neither manifest-list nor manifests"),
     ),
     Rule(
-        "repeated-ids-are-called-so",
-        "the builder fails in an index and shows its entries",
+        "duplicate-field-error-names-the-field",
+        "the builder fails in an index and prints its entries",
         Rewording("Multiple entries with same key", "multiple fields for (id|name)"),
     ),
     Rule(
-        "the-outermost-repeated-name-is-named",
-        "a column whose name is taken takes its children's names as well; the column is the cause",
+        "duplicate-name-error-names-outermost-column",
+        "the names of its children repeat too, but the column is the cause",
         Rewording("Invalid schema: multiple fields for name", "Invalid schema: multiple fields for (name|id)"),
     ),
     Rule(
-        "transforms-are-named-when-they-do-not-fit",
+        "transform-type-error-names-the-transform",
         "the builder names the type alone",
         Rewording(
             "Unsupported type|Cannot (bucket by|truncate) type",
@@ -57,13 +57,13 @@ _WORDS: tuple[Rule, ...] = (
         ),
     ),
     Rule(
-        "parents-are-named-by-path",
+        "identifier-field-error-names-parent-by-path",
         "the builder prints the whole type of the parent",
         Rewording("Cannot add field .* as an identifier field: must not be", "as an identifier field: must not be"),
     ),
     Rule(
-        "a-wrong-variant-default-is-called-so",
-        "the builder says that variant is not supported, which is not the fault",
+        "variant-default-error-names-the-default",
+        "the builder says that variant is not supported, which is not the reason",
         Rewording("Type: variant is not supported", "default value for variant"),
     ),
 )
@@ -72,117 +72,117 @@ _WORDS: tuple[Rule, ...] = (
 JAVA_TABLES: tuple[Rule, ...] = (
     _LAST_ADDED,
     Rule(
-        "uuid-is-never-reassigned",
+        "table-uuid-cannot-change",
         "the uuid is a table's identity; only creation assigns it",
         java.is_uuid_reassigned,
     ),
     Rule(
-        "a-create-brings-its-uuid",
-        "the engine invents nothing: the operation assigns a uuid where a client left it out",
+        "create-requires-uuid",
+        "the engine is pure; the operation adds the uuid before it calls the engine",
         java.is_uuid_left_out,
     ),
     Rule(
-        "a-create-brings-its-location",
-        "formats 1 to 3 demand a location; the builder writes a file that its own parser refuses",
+        "create-requires-location",
+        "formats 1 to 3 require a location; the builder writes a file that its own parser refuses",
         java.is_location_left_out,
     ),
     Rule(
-        "reserved-keys-are-not-stored",
+        "reserved-properties-are-not-stored",
         "reserved property names describe the metadata and would contradict it when stored",
         java.is_reserved_key_dropped,
     ),
     Rule(
-        "row-ids-are-never-given-twice",
+        "row-ids-are-never-reused",
         "a snapshot that starts above next-row-id moves it past its own rows",
         java.is_first_row_id_ahead,
     ),
     Rule(
-        "a-row-id-behind-the-moved-next-row-id-conflicts",
-        "the consequence of the rule before, for a later snapshot of the same request",
+        "first-row-id-below-next-row-id-conflicts",
+        "follows from the rule above, for a later snapshot of the same request",
         java.is_row_id_given_twice,
     ),
-    Rule("unknown-fields-survive", "what another engine wrote is not ours to drop", java.is_unknown_field),
+    Rule("unknown-fields-are-kept", "another engine wrote them", java.is_unknown_field),
     Rule(
-        "removing-more-snapshots-than-exist-is-fine",
+        "remove-snapshots-ignores-unknown-ids",
         "unknown ids are ignored, however many; the builder computes a negative size",
         java.is_removal_of_too_many_snapshots,
     ),
     Rule(
-        "removing-what-is-not-there-changes-nothing",
-        "unknown schema and spec ids are ignored; a new file with the old content helps nobody",
+        "removing-unknown-ids-writes-no-file",
+        "unknown schema and spec ids are ignored; the new file would have the old content",
         java.is_removal_of_nothing,
     ),
     _SLASH,
     Rule(
         "partition-field-ids-are-never-reused",
-        "for a spec without ids the builder counts from 1000 again, so two fields of a table share an id",
+        "for a spec without ids the builder counts from 1000 again: two fields of a table share an id",
         java.is_partition_field_id_reused,
     ),
     Rule(
-        "sequence-numbers-never-go-back",
-        "a number that was used up is stale whatever the snapshot's parent: the client is to retry with a new one",
+        "sequence-number-never-decreases",
+        "a used number means that the client is stale, whatever the parent of the snapshot: it must load again",
         java.is_sequence_number_behind,
     ),
     Rule(
-        "a-sequence-number-in-version-1-is-refused-at-once",
-        "the builder notices at the end, when another fault may come first",
+        "v1-sequence-number-is-refused-first",
+        "the builder notices at the end, when another error may come first",
         java.is_sequence_number_in_v1,
     ),
     Rule(
-        "what-was-removed-cannot-become-the-default",
+        "removed-spec-or-schema-cannot-become-default",
         "the builder finds a spec it has just removed and writes a default that does not exist",
         java.is_default_removed_before,
     ),
-    Rule("main-is-a-branch", "newer builders refuse a tag called main as well", java.is_main_a_tag),
+    Rule("main-must-be-a-branch", "newer builders refuse a tag called main as well", java.is_main_a_tag),
     _REQUIREMENTS_FIRST,
     Rule(
-        "a-missing-operation-stays-missing",
-        "readers take it for overwrite; we do not write what nobody said",
+        "missing-snapshot-operation-is-not-added",
+        "readers treat it as overwrite; the catalog does not add it",
         java.is_operation_left_out,
     ),
-    Rule("an-order-id-may-be-left-out", "the catalog assigns it anyway", java.is_order_id_left_out),
+    Rule("sort-order-id-is-optional", "the catalog assigns it anyway", java.is_order_id_left_out),
     *_WORDS,
     _UPDATE_NAMES,
     Rule(
-        "problems-of-a-schema-are-listed-level-by-level-with-defaults-as-sent",
+        "schema-problems-have-a-fixed-order",
         "the builder lists them in the order of a hash table and shows how it keeps a default in memory",
         java.is_another_order_of_problems,
     ),
     Rule(
-        "specs-are-shown-on-one-line",
-        "messages travel in JSON and in logs",
+        "spec-is-printed-on-one-line",
+        "messages are sent in JSON and in logs",
         Rewording("Spec does not use sequential IDs", "Spec does not use sequential IDs"),
     ),
     Rule(
-        "an-unsorted-history-is-not-called-a-bug",
+        "unsorted-log-is-not-reported-as-a-bug",
         "the request caused it, and we name the entries",
         Rewording(r"\[BUG\] Expected sorted", "Expected sorted"),
     ),
-    Rule("clocks-differ-by-milliseconds", "the message shows the moment of the commit", java.is_only_the_clock),
+    Rule("error-contains-the-commit-time", "the message contains the time of the commit", java.is_only_the_clock),
     _SEVERAL_FAULTS,
 )
 
 
 JAVA_CREATIONS: tuple[Rule, ...] = (
     Rule(
-        "only-versions-1-to-4-are-created",
+        "format-version-must-be-1-to-4",
         "there is no version 0",
         java.is_unsupported_version,
     ),
     Rule(
-        "a-creation-assigns-partition-ids",
-        "the ids in the request are the client's own; the builder stumbles over them, though it assigns others",
+        "create-assigns-partition-field-ids",
+        "the ids in the request are the client's own; the builder fails on them, although it assigns others",
         java.are_partition_ids_ignored,
     ),
     Rule(
-        "a-schema-is-not-printed-in-a-message",
+        "error-does-not-print-the-schema",
         "a schema may have thousands of columns",
         Rewording("Invalid metrics config, could not find column", "Invalid metrics config, could not find column"),
     ),
     *_WORDS,
     Rule(
-        "one-of-several-faults-of-a-creation-is-named",
-        "reading and checking come in another order; every fault named is real",
+        "create-reports-another-of-several-errors",
+        "parsing and checking happen in another order; every reported error is real",
         Rewording(java.EARLY_IN_JAVA, java.LATE_IN_JAVA),
     ),
 )
@@ -191,31 +191,31 @@ JAVA_CREATIONS: tuple[Rule, ...] = (
 JAVA_VIEWS: tuple[Rule, ...] = (
     _LAST_ADDED,
     Rule(
-        "views-lose-the-slash-at-the-end-of-their-location-like-tables",
+        "view-location-loses-trailing-slash",
         "one rule for both; the builder strips it from tables alone",
         java.is_slash_of_a_view,
     ),
     _SLASH,
     Rule(
-        "a-smaller-history-limit-waits-for-the-next-version",
-        "a commit that brings no version and sets none current leaves versions and their log alone",
+        "property-change-keeps-view-history",
+        "only a commit that adds a version or sets the current one changes the versions and their log",
         java.is_history_left_alone,
     ),
     Rule(
-        "a-view-that-nobody-can-write-is-refused-at-once",
-        "the builder finds out when it writes the file, when another fault may come first",
+        "invalid-view-is-refused-before-writing",
+        "the builder notices when it writes the file, when another error may come first",
         java.is_unwritable_view,
     ),
     Rule(
-        "dialects-are-listed-in-order",
+        "dialects-have-a-fixed-order",
         "the builder lists them in the order of a hash table",
         java.is_another_order_of_dialects,
     ),
     *(rule for rule in _WORDS if rule.name not in _NEVER_IN_VIEWS),
     _UPDATE_NAMES,
     Rule(
-        "updates-of-tables-are-refused-before-anything-else",
-        "such a request is no commit on a view, whatever the state of the view",
+        "table-update-on-view-is-refused-first",
+        "such a request is not a commit to a view, whatever the state of the view",
         java.is_update_of_a_table,
     ),
     _REQUIREMENTS_FIRST,
@@ -225,32 +225,32 @@ JAVA_VIEWS: tuple[Rule, ...] = (
 
 PYICEBERG: tuple[Rule, ...] = (
     Rule(
-        "pyiceberg-dates-a-commit-by-its-snapshot",
+        "pyiceberg-takes-last-updated-from-the-snapshot",
         "last-updated-ms is when the catalog changed the table, not when a client began to write",
         pyiceberg.is_dated_by_its_snapshot,
     ),
     Rule(
-        "pyiceberg-cuts-the-parent-of-an-expired-snapshot",
-        "a snapshot is never rewritten; readers cope with a parent that is gone",
+        "pyiceberg-clears-an-expired-parent-id",
+        "a snapshot is never rewritten; readers accept a parent that does not exist",
         pyiceberg.is_parent_cut,
     ),
     Rule(
-        "pyiceberg-keeps-history-before-a-gap",
-        "what lies before a removed snapshot would show the wrong snapshot for the time between",
+        "pyiceberg-keeps-the-log-before-a-removed-snapshot",
+        "time travel to the gap would show a wrong snapshot",
         pyiceberg.is_history_kept_before_a_gap,
     ),
     Rule(
         "pyiceberg-keeps-partition-statistics-of-expired-snapshots",
-        "statistics go with their snapshot, as Java does",
+        "statistics are removed with their snapshot, as in Java",
         pyiceberg.are_partition_statistics_kept,
     ),
     Rule(
-        "pyiceberg-counts-an-equal-location-as-a-change",
+        "pyiceberg-treats-an-equal-location-as-a-change",
         "nothing changed, so no new file is written",
         pyiceberg.is_equal_location_set,
     ),
     Rule(
-        "pyiceberg-says-it-in-other-words",
+        "pyiceberg-words-errors-differently",
         "the texts that clients look for are those of the Java reference",
         pyiceberg.is_in_other_words,
     ),

@@ -89,80 +89,78 @@ _REPEATED_CHILD: JsonObject = {"type": "list", "element-id": 5, "element": "int"
 _MINUTES_MS = 10 * 60_000
 
 TABLE_EXAMPLES: dict[str, Example] = {
-    "last-added-may-be-reused": Example(
+    "minus-one-may-mean-an-existing-entry": Example(
         _always(_add_spec(partition(1, "bucket[4]", "id_bucket")), {"action": "set-default-spec", "spec-id": -1})
     ),
-    "uuid-is-never-reassigned": Example(_always({"action": "assign-uuid", "uuid": UUID.replace("9", "8")})),
-    "a-create-brings-its-uuid": Example(_always(), left_out="assign-uuid"),
-    "a-create-brings-its-location": Example(_always(), left_out="set-location"),
-    "reserved-keys-are-not-stored": Example(
+    "table-uuid-cannot-change": Example(_always({"action": "assign-uuid", "uuid": UUID.replace("9", "8")})),
+    "create-requires-uuid": Example(_always(), left_out="assign-uuid"),
+    "create-requires-location": Example(_always(), left_out="set-location"),
+    "reserved-properties-are-not-stored": Example(
         _always({"action": "set-properties", "updates": {"owner": "ann", "uuid": "5"}})
     ),
-    "row-ids-are-never-given-twice": Example(
+    "row-ids-are-never-reused": Example(
         lambda now_ms: [_snapshot(5, now_ms, sequence_number=1, first_row_id=10, added_rows=5)], version=3
     ),
-    "a-row-id-behind-the-moved-next-row-id-conflicts": Example(
+    "first-row-id-below-next-row-id-conflicts": Example(
         lambda now_ms: [
             _snapshot(5, now_ms, sequence_number=1, first_row_id=10, added_rows=5),
             _snapshot(6, now_ms, sequence_number=2, first_row_id=12, added_rows=5),
         ],
         version=3,
     ),
-    "unknown-fields-survive": Example(
+    "unknown-fields-are-kept": Example(
         _always({"action": "set-properties", "updates": {"owner": "ann"}}), unknown_field=True
     ),
-    "removing-more-snapshots-than-exist-is-fine": Example(
-        _always({"action": "remove-snapshots", "snapshot-ids": [1, 2]})
-    ),
-    "removing-what-is-not-there-changes-nothing": Example(_always({"action": "remove-schemas", "schema-ids": [88]})),
-    "a-slash-at-the-end-is-no-other-location": Example(_always({"action": "set-location", "location": f"{LOCATION}/"})),
+    "remove-snapshots-ignores-unknown-ids": Example(_always({"action": "remove-snapshots", "snapshot-ids": [1, 2]})),
+    "removing-unknown-ids-writes-no-file": Example(_always({"action": "remove-schemas", "schema-ids": [88]})),
+    "trailing-slash-is-not-a-new-location": Example(_always({"action": "set-location", "location": f"{LOCATION}/"})),
     "partition-field-ids-are-never-reused": Example(_always(_add_spec(partition(2, "identity", "data_identity")))),
-    "sequence-numbers-never-go-back": Example(
+    "sequence-number-never-decreases": Example(
         lambda now_ms: [_snapshot(6, now_ms, sequence_number=3)],
         before=lambda now_ms: [_snapshot(5, now_ms, sequence_number=7)],
     ),
-    "a-sequence-number-in-version-1-is-refused-at-once": Example(
+    "v1-sequence-number-is-refused-first": Example(
         lambda now_ms: [_snapshot(5, now_ms, sequence_number=5), _snapshot(6, now_ms)], version=1
     ),
-    "what-was-removed-cannot-become-the-default": Example(
+    "removed-spec-or-schema-cannot-become-default": Example(
         _always({"action": "remove-partition-specs", "spec-ids": [1]}, {"action": "set-default-spec", "spec-id": 1}),
         before=_always(_add_spec(partition(2, "identity", "data_identity", 1001))),
     ),
-    "main-is-a-branch": Example(lambda now_ms: [_snapshot(5, now_ms, sequence_number=1), _main(5, "tag")]),
-    "requirements-are-checked-before-rules": Example(
+    "main-must-be-a-branch": Example(lambda now_ms: [_snapshot(5, now_ms, sequence_number=1), _main(5, "tag")]),
+    "requirements-are-checked-first": Example(
         _always(_add_schema(_column("unknown", more={"required": True}))), requirements=(_STALE,)
     ),
-    "a-missing-operation-stays-missing": Example(
+    "missing-snapshot-operation-is-not-added": Example(
         lambda now_ms: [_snapshot(5, now_ms, sequence_number=1, summary={"total-records": "5"})]
     ),
-    "an-order-id-may-be-left-out": Example(_always({"action": "add-sort-order", "sort-order": {"fields": []}})),
-    "malformed-parts-are-told-by-their-place": Example(_always({"action": "set-location"})),
-    "repeated-ids-are-called-so": Example(_always(_add_schema({**_column("int"), "id": 2}))),
-    "the-outermost-repeated-name-is-named": Example(
+    "sort-order-id-is-optional": Example(_always({"action": "add-sort-order", "sort-order": {"fields": []}})),
+    "malformed-field-error-has-json-path": Example(_always({"action": "set-location"})),
+    "duplicate-field-error-names-the-field": Example(_always(_add_schema({**_column("int"), "id": 2}))),
+    "duplicate-name-error-names-outermost-column": Example(
         _always(_add_schema(_column(_REPEATED_CHILD), {**_column({**_REPEATED_CHILD, "element-id": 7}), "id": 6}))
     ),
-    "transforms-are-named-when-they-do-not-fit": Example(_always(_add_spec(partition(2, "hour", "h")))),
-    "parents-are-named-by-path": Example(
+    "transform-type-error-names-the-transform": Example(_always(_add_spec(partition(2, "hour", "h")))),
+    "identifier-field-error-names-parent-by-path": Example(
         _always(_add_schema(_column({"type": "struct", "fields": [_INNER]}), **{"identifier-field-ids": [4]}))
     ),
-    "a-wrong-variant-default-is-called-so": Example(
+    "variant-default-error-names-the-default": Example(
         _always(_add_schema(_column("variant", more={"write-default": 5}))), version=3
     ),
-    "updates-are-named-as-in-the-protocol": Example(
+    "errors-use-update-names-of-the-protocol": Example(
         _always({"action": "set-current-view-version", "view-version-id": 1})
     ),
-    "problems-of-a-schema-are-listed-level-by-level-with-defaults-as-sent": Example(
+    "schema-problems-have-a-fixed-order": Example(
         _always(_add_schema(_column("date", more={"initial-default": "2024-12-17"})))
     ),
-    "specs-are-shown-on-one-line": Example(_always(_add_spec(partition(2, "identity", "d", 1005))), version=1),
-    "an-unsorted-history-is-not-called-a-bug": Example(
+    "spec-is-printed-on-one-line": Example(_always(_add_spec(partition(2, "identity", "d", 1005))), version=1),
+    "unsorted-log-is-not-reported-as-a-bug": Example(
         lambda now_ms: [_snapshot(6, now_ms - _MINUTES_MS, sequence_number=2), _main(6)],
         before=lambda now_ms: [_snapshot(5, now_ms, sequence_number=1), _main(5)],
     ),
-    "clocks-differ-by-milliseconds": Example(
+    "error-contains-the-commit-time": Example(
         lambda now_ms: [_snapshot(5, now_ms + _MINUTES_MS, sequence_number=1), _main(5)]
     ),
-    "one-of-several-faults-is-named": Example(
+    "commit-reports-another-of-several-errors": Example(
         _always(
             {"action": "set-current-schema", "schema-id": 77}, _add_schema(_column("unknown", more={"required": True}))
         )
