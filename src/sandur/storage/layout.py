@@ -2,7 +2,8 @@
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, assert_never
 from urllib.parse import quote, unquote
 
@@ -80,13 +81,9 @@ def encode_segment(text: str) -> str:
     return "/".join(_pieces(_escape(text)))
 
 
-def encode_levels(levels: Sequence[str]) -> str:
-    """The levels of a namespace as one segment (or more), joined by %1F; the reverse of `decoded_levels`."""
-    return _encode_levels(tuple(levels))
-
-
 @functools.lru_cache(_ENCODED_MAX)
-def _encode_levels(levels: tuple[str, ...]) -> str:
+def encode_levels(levels: tuple[str, ...]) -> str:
+    """The levels of a namespace as one segment (or more), joined by %1F; the reverse of `decode_levels`."""
     for level in levels:
         if LEVEL_SEPARATOR in level:
             raise BadRequest(f"namespace {list(levels)!r}: the level {level!r} contains the separator 0x1F")
@@ -162,7 +159,36 @@ def probe_folder(probe_id: str) -> str:
     return f"_probe/{encode_segment(probe_id)}/"
 
 
-class Layout(NamedTuple):
+def _parts(key: str, folder: str, *, count: int, suffix: str = _JSON) -> tuple[str, ...]:
+    parts = split_path(key[len(folder) : len(key) - len(suffix)])
+    if not key.startswith(folder) or not key.endswith(suffix) or len(parts) != count:
+        raise BadRequest(f"key {key}: does not have the form {folder}{'/'.join(['…'] * count)}{suffix}")
+    return parts
+
+
+def _folder(path: str) -> Callable[["Layout"], str]:
+    return lambda layout: f"{layout.root}{path}/"
+
+
+def _key(path: str) -> Callable[["Layout", str], str]:
+    """The key of the object with a name or id in a folder."""
+    return lambda layout, name: f"{layout.root}{path}/{encode_segment(name)}{_JSON}"
+
+
+def _parse(path: str) -> Callable[["Layout", str], str]:
+    return lambda layout, key: decode_segment(_parts(key, f"{layout.root}{path}/", count=1)[0])
+
+
+def _parse_pair(path: str, suffix: str = _JSON) -> Callable[["Layout", str], tuple[str, str]]:
+    def parse(layout: "Layout", key: str) -> tuple[str, str]:
+        first, second = _parts(key, f"{layout.root}{path}/", count=2, suffix=suffix)
+        return decode_segment(first), decode_segment(second)
+
+    return parse
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Layout:
     """The keys of one tenant's workspace.
 
     A method named after a thing returns its key, and one that ends in `_folder` a prefix to list. `parse_…` is the
@@ -179,7 +205,7 @@ class Layout(NamedTuple):
     @property
     def end(self) -> str:
         """Sorts after every key of this workspace and before the keys of the next."""
-        return f"{_folder(self.tenant, self.workspace)}0"  # In byte order, `0` follows `/`.
+        return f"{_workspace(self.tenant, self.workspace)}0"  # In byte order, `0` follows `/`.
 
     def tables_folder(self) -> str:
         """The default folder of the workspace's tables. Without `=`, which engines read as a Hive partition."""
@@ -187,14 +213,11 @@ class Layout(NamedTuple):
 
     # Catalogs, namespaces and names: the source of truth.
 
-    def catalogs_folder(self) -> str:
-        return f"{self.root}catalogs/"
-
-    def catalog(self, catalog: str) -> str:
-        return f"{self.catalogs_folder()}{encode_segment(catalog)}{_JSON}"
-
-    def parse_catalog(self, key: str) -> str:
-        return self._only_part(key, self.catalogs_folder())
+    catalogs_folder = _folder("catalogs")
+    catalog = _key("catalogs")
+    parse_catalog = _parse("catalogs")
+    all_namespaces_folder = _folder("namespaces")
+    all_names_folder = _folder("names")
 
     def namespaces_folder(self, catalog: str) -> str:
         return f"{self.all_namespaces_folder()}{encode_segment(catalog)}/"
@@ -208,14 +231,8 @@ class Layout(NamedTuple):
         return f"{self.namespaces_folder(namespace.catalog)}{deeper.removesuffix('x')}"
 
     def parse_namespace(self, key: str) -> Namespace:
-        catalog, namespace = self._parts(key, self.all_namespaces_folder(), _JSON, count=2)
+        catalog, namespace = _parts(key, self.all_namespaces_folder(), count=2)
         return Namespace(decode_segment(catalog), decode_levels(namespace))
-
-    def all_namespaces_folder(self) -> str:
-        return f"{self.root}namespaces/"
-
-    def all_names_folder(self) -> str:
-        return f"{self.root}names/"
 
     def names_folder(self, place: Namespace | Identifier) -> str:
         """The folder of the names in a namespace, or in the namespace of an identifier."""
@@ -225,52 +242,31 @@ class Layout(NamedTuple):
         return f"{self.names_folder(identifier)}{encode_segment(identifier.name)}{_JSON}"
 
     def parse_name(self, key: str) -> Identifier:
-        catalog, namespace, name = self._parts(key, self.all_names_folder(), _JSON, count=3)
+        catalog, namespace, name = _parts(key, self.all_names_folder(), count=3)
         return Identifier(decode_segment(catalog), decode_levels(namespace), decode_segment(name))
 
     # Tables and views, by uuid.
 
-    def pointers_folder(self) -> str:
-        return f"{self.root}iceberg_pointers/"
+    pointers_folder = _folder("iceberg_pointers")
+    pointer = _key("iceberg_pointers")
+    parse_pointer = _parse("iceberg_pointers")
 
-    def pointer(self, table_uuid: str) -> str:
-        return f"{self.pointers_folder()}{encode_segment(table_uuid)}{_JSON}"
+    delta_tables_folder = _folder("delta_tables")
+    delta_table = _key("delta_tables")
+    parse_delta_table = _parse("delta_tables")
 
-    def parse_pointer(self, key: str) -> str:
-        return self._only_part(key, self.pointers_folder())
-
-    def delta_tables_folder(self) -> str:
-        return f"{self.root}delta_tables/"
-
-    def delta_table(self, table_uuid: str) -> str:
-        return f"{self.delta_tables_folder()}{encode_segment(table_uuid)}{_JSON}"
-
-    def parse_delta_table(self, key: str) -> str:
-        return self._only_part(key, self.delta_tables_folder())
-
-    def delta_stages_folder(self) -> str:
-        return f"{self.root}delta_staged/"
-
-    def delta_stage(self, table_uuid: str) -> str:
-        return f"{self.delta_stages_folder()}{encode_segment(table_uuid)}{_JSON}"
-
-    def parse_delta_stage(self, key: str) -> str:
-        return self._only_part(key, self.delta_stages_folder())
+    delta_stages_folder = _folder("delta_staged")
+    delta_stage = _key("delta_staged")
+    parse_delta_stage = _parse("delta_staged")
 
     # Objects that only the Unity Catalog API has.
 
-    def securables_folder(self) -> str:
-        return f"{self.root}securables/"
-
-    def securable(self, uuid: str) -> str:
-        """A volume, a function or a registered model."""
-        return f"{self.securables_folder()}{encode_segment(uuid)}{_JSON}"
-
-    def parse_securable(self, key: str) -> str:
-        return self._only_part(key, self.securables_folder())
-
-    def all_model_versions_folder(self) -> str:
-        return f"{self.root}model_versions/"
+    # Volumes, functions and registered models.
+    securables_folder = _folder("securables")
+    securable = _key("securables")
+    users_folder = _folder("unity/users")
+    user = _key("unity/users")
+    all_model_versions_folder = _folder("model_versions")
 
     def model_versions_folder(self, model_uuid: str) -> str:
         return f"{self.all_model_versions_folder()}{encode_segment(model_uuid)}/"
@@ -289,16 +285,14 @@ class Layout(NamedTuple):
     def grants(self, securable_type: str, securable_id: str) -> str:
         return f"{self.root}grants/{encode_segment(securable_type)}/{encode_segment(securable_id)}{_JSON}"
 
-    def users_folder(self) -> str:
-        return f"{self.root}unity/users/"
-
-    def user(self, user_id: str) -> str:
-        return f"{self.users_folder()}{encode_segment(user_id)}{_JSON}"
-
     # Requests in progress.
 
-    def commit_claims_folder(self) -> str:
-        return f"{self.root}iceberg_idempotency/"
+    commit_claims_folder = _folder("iceberg_idempotency")
+    claims_folder = _folder("idempotency")
+    stages_folder = _folder("iceberg_staged")
+    transactions_folder = _folder("iceberg_transactions")
+    transaction = _key("iceberg_transactions")
+    parse_transaction = _parse("iceberg_transactions")
 
     def commit_claims_of(self, table_uuid: str) -> str:
         return f"{self.commit_claims_folder()}{encode_segment(table_uuid)}/"
@@ -306,23 +300,8 @@ class Layout(NamedTuple):
     def commit_claim(self, table_uuid: str, key_hash: str) -> str:
         return f"{self.commit_claims_of(table_uuid)}{_sharded(key_hash)}{_JSON}"
 
-    def claims_folder(self) -> str:
-        return f"{self.root}idempotency/"
-
     def claim(self, operation: str, key_hash: str) -> str:
         return f"{self.claims_folder()}{encode_segment(operation)}/{_sharded(key_hash)}{_JSON}"
-
-    def transactions_folder(self) -> str:
-        return f"{self.root}iceberg_transactions/"
-
-    def transaction(self, transaction_id: str) -> str:
-        return f"{self.transactions_folder()}{encode_segment(transaction_id)}{_JSON}"
-
-    def parse_transaction(self, key: str) -> str:
-        return self._only_part(key, self.transactions_folder())
-
-    def stages_folder(self) -> str:
-        return f"{self.root}iceberg_staged/"
 
     def stage(self, identifier: Identifier, table_uuid: str) -> str:
         catalog, levels, name = identifier
@@ -330,10 +309,9 @@ class Layout(NamedTuple):
         return f"{self.stages_folder()}{scope}/{encode_segment(table_uuid)}{_JSON}"
 
     def parse_stage(self, key: str) -> tuple[Identifier, str]:
-        catalog, namespace, name, table_uuid = self._parts(key, self.stages_folder(), _JSON, count=4)
-        return Identifier(decode_segment(catalog), decode_levels(namespace), decode_segment(name)), decode_segment(
-            table_uuid
-        )
+        catalog, namespace, name, table_uuid = _parts(key, self.stages_folder(), count=4)
+        identifier = Identifier(decode_segment(catalog), decode_levels(namespace), decode_segment(name))
+        return identifier, decode_segment(table_uuid)
 
     # Events.
 
@@ -344,40 +322,26 @@ class Layout(NamedTuple):
         return f"{self.events_folder(date)}{family}/{state}/{encode_segment(commit_key)}{_JSON}"
 
     def parse_receipt(self, key: str) -> ReceiptKey:
-        parts = self._parts(key, self.events_folder(), _JSON, count=4)
-        return ReceiptKey(*map(decode_segment, parts))
+        return ReceiptKey(*map(decode_segment, _parts(key, self.events_folder(), count=4)))
 
     # Derived data, which can be rebuilt.
 
-    def catalogs_index(self) -> str:
-        return f"{self.root}index/catalogs{_INDEX_JSON}"
-
-    def schemas_index(self, catalog: str) -> str:
-        return f"{self.root}index/schemas/{encode_segment(catalog)}{_INDEX_JSON}"
-
-    def tables_index(self, namespace: Namespace) -> str:
-        catalog, levels = encode_segment(namespace.catalog), encode_levels(namespace.levels)
-        return f"{self.root}index/tables/{catalog}/{levels}{_INDEX_JSON}"
-
-    def namespaces_index(self, parent: Namespace) -> str:
-        """The direct children of a namespace; those of the first level are in `schemas_index`."""
-        return (
-            f"{self.root}index/namespaces/{encode_segment(parent.catalog)}/{encode_levels(parent.levels)}{_INDEX_JSON}"
-        )
+    all_index_segments_folder = _folder("index/segments")
+    parse_index_segment = _parse_pair("index/segments")  # The hash of the scope and the id of the segment.
+    parse_mark = _parse_pair("index/marks", suffix="")
 
     def list_index(self, scope: Scope) -> str:
+        catalog, levels = encode_segment(scope.catalog), encode_levels(scope.levels)
         match scope.collection:
             case "catalogs":
-                return self.catalogs_index()
+                path = "catalogs"
             case "schemas":
-                return self.namespaces_index(scope.namespace) if scope.levels else self.schemas_index(scope.catalog)
+                path = f"namespaces/{catalog}/{levels}" if scope.levels else f"schemas/{catalog}"
             case "tables":
-                return self.tables_index(scope.namespace)
+                path = f"tables/{catalog}/{levels}"
             case _:
                 assert_never(scope.collection)
-
-    def all_index_segments_folder(self) -> str:
-        return f"{self.root}index/segments/"
+        return f"{self.root}index/{path}{_INDEX_JSON}"
 
     def index_segments_folder(self, scope: Scope) -> str:
         return f"{self.all_index_segments_folder()}{encode_segment(scope.hash)}/"
@@ -385,37 +349,26 @@ class Layout(NamedTuple):
     def index_segment(self, scope: Scope, segment_id: str) -> str:
         return f"{self.index_segments_folder(scope)}{encode_segment(segment_id)}{_JSON}"
 
-    def parse_index_segment(self, key: str) -> tuple[str, str]:
-        """The hash of the scope and the id of the segment."""
-        scope_hash, segment_id = self._parts(key, self.all_index_segments_folder(), _JSON, count=2)
-        return decode_segment(scope_hash), decode_segment(segment_id)
-
     def marks_folder(self, scope: str | None = None) -> str:
         return f"{self.root}index/marks/{encode_segment(scope)}/" if scope is not None else f"{self.root}index/marks/"
 
     def mark(self, scope: str, operation_id: str) -> str:
         return f"{self.marks_folder(scope)}{encode_segment(operation_id)}"
 
-    def parse_mark(self, key: str) -> tuple[str, str]:
-        scope, operation_id = self._parts(key, self.marks_folder(), "", count=2)
-        return decode_segment(scope), decode_segment(operation_id)
-
     # The pipeline's published files and operational records.
+
+    core_snapshots_folder = _folder("core/snapshots")
+    purge_orders_folder = _folder("operational/purge")
+    parse_purge_order = _parse_pair("operational/purge")
 
     def core_manifest(self) -> str:
         return f"{self.root}core/manifest.json"
-
-    def core_snapshots_folder(self) -> str:
-        return f"{self.root}core/snapshots/"
 
     def core_snapshot(self, attempt_id: str, file_name: str) -> str:
         return f"{self.core_snapshots_folder()}{encode_segment(attempt_id)}/{encode_segment(file_name)}"
 
     def operational_folder(self, kind: str) -> str:
         return f"{self.root}operational/{encode_segment(kind)}/"
-
-    def purge_orders_folder(self) -> str:
-        return self.operational_folder("purge")
 
     def purge_orders_of(self, table_uuid: str) -> str:
         """The common prefix of the keys of a table's purge orders, and of no other key."""
@@ -424,31 +377,17 @@ class Layout(NamedTuple):
     def purge_order(self, table_uuid: str, drop: str) -> str:
         return f"{self.purge_orders_of(table_uuid)}{encode_segment(drop)}{_JSON}"
 
-    def parse_purge_order(self, key: str) -> tuple[str, str]:
-        table_uuid, drop = self._parts(key, self.purge_orders_folder(), _JSON, count=2)
-        return decode_segment(table_uuid), decode_segment(drop)
-
     def operational(self, kind: str, name: str) -> str:
         return f"{self.operational_folder(kind)}{encode_segment(name)}{_JSON}"
 
-    def _only_part(self, key: str, folder: str) -> str:
-        (part,) = self._parts(key, folder, _JSON, count=1)
-        return decode_segment(part)
 
-    def _parts(self, key: str, folder: str, suffix: str, *, count: int) -> tuple[str, ...]:
-        parts = split_path(key[len(folder) : len(key) - len(suffix)])
-        if not key.startswith(folder) or not key.endswith(suffix) or len(parts) != count:
-            raise BadRequest(f"key {key}: does not have the form {folder}{'/'.join(['…'] * count)}{suffix}")
-        return parts
-
-
-def _folder(tenant: str, workspace: str) -> str:
+def _workspace(tenant: str, workspace: str) -> str:
     return f"tenant={encode_segment(tenant)}/workspace={encode_segment(workspace)}"
 
 
 @functools.lru_cache(_ROOTS_MAX)
 def _root(tenant: str, workspace: str) -> str:
-    return f"{_folder(tenant, workspace)}/_catalog/"
+    return f"{_workspace(tenant, workspace)}/_catalog/"
 
 
 def _sharded(key_hash: str) -> str:

@@ -10,6 +10,7 @@ import structlog
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
+from sandur.catalog.index import CATALOGS, Scope
 from sandur.cli.main import app
 from sandur.settings import UnityCatalogSettings
 from sandur.storage.contract import list_all
@@ -20,10 +21,11 @@ from tests.server.conftest import Catalogs
 from tests.server.requests import add_snapshot, create_table, set_properties
 from tests.server.unity.client import Unity, code
 
+MAIN = Scope("schemas", "main")
 WHERE = {"catalog_name": "main", "schema_name": "s"}
 LISTS: list[Any] = [
-    pytest.param("/catalogs", {}, "catalogs", Layout().catalogs_index(), id="catalogs"),
-    pytest.param("/schemas", {"catalog_name": "main"}, "schemas", Layout().schemas_index("main"), id="schemas"),
+    pytest.param("/catalogs", {}, "catalogs", Layout().list_index(CATALOGS), id="catalogs"),
+    pytest.param("/schemas", {"catalog_name": "main"}, "schemas", Layout().list_index(MAIN), id="schemas"),
     pytest.param("/tables", WHERE, "tables", Layout().root + "index/tables/main/s.v1.json", id="tables"),
 ]
 
@@ -120,16 +122,16 @@ async def test_every_list_is_logged(unity: Unity) -> None:
         "workspace": "default",
         "request_id": "mine",
         "collection": "catalogs",
-        "index_path": Layout().catalogs_index(),
+        "index_path": Layout().list_index(CATALOGS),
     }
 
 
 async def test_reads_updates_rebuilds_and_fallbacks_are_counted(catalogs: Catalogs) -> None:
     store = MemoryStore()
     await filled(catalogs, store)
-    found = await store.get(Layout().schemas_index("main"))
+    found = await store.get(Layout().list_index(MAIN))
     assert found is not None
-    await store.put(Layout().schemas_index("main"), b"nonsense", expected=found.version)
+    await store.put(Layout().list_index(MAIN), b"nonsense", expected=found.version)
     unity = Unity(await catalogs.open(store=store))
 
     await unity.get("/schemas", catalog_name="main")
@@ -248,7 +250,7 @@ def test_the_command_line_rebuilds_indexes(tmp_path: Path) -> None:
         return json.loads(result.stdout)
 
     run("catalog", "create", "c")
-    index = tmp_path / Layout().catalogs_index()
+    index = tmp_path / Layout().list_index(CATALOGS)
     index.write_bytes(b"nonsense")
 
     report = run("index", "rebuild")

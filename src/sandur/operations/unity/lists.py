@@ -74,7 +74,7 @@ async def list_everywhere(
             end = page.entries[-1].name if page.entries else after or ""
             token = encode_page_token(subject, _SEPARATOR.join((schema.catalog, *schema.levels, end)))
             return ListPage(infos, token, collection, lake.layout.list_index(names_scope(schema)), is_fallback)
-    path = lake.layout.schemas_index(catalog) if catalog else lake.layout.catalogs_index()
+    path = lake.layout.list_index(namespaces_scope(catalog, None) if catalog else CATALOGS)
     if catalog and not infos:
         await load_catalog(lake, catalog)
     return ListPage(infos, None, collection, path, is_fallback)
