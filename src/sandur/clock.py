@@ -15,23 +15,18 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Milliseconds since 1970, UTC."""
-        ...
 
     def new_id(self) -> str:
         """A new unique id in UUIDv7 form: ids of one process sort roughly by time."""
-        ...
 
     def new_uuid(self) -> str:
         """A random UUID (version 4), which reveals nothing about when it was made."""
-        ...
 
     def chance(self) -> float:
         """A random number, at least 0 and less than 1."""
-        ...
 
     async def sleep(self, seconds: float) -> None:
         """Wait, and let other tasks run."""
-        ...
 
 
 class SystemClock:

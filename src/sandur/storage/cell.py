@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, Self, TypeVar, overload
 
 import msgspec
@@ -55,6 +56,7 @@ class Attempts:
         return self._number
 
 
+@dataclass(slots=True, eq=False)
 class Cell(Generic[T]):
     """One object of type `kind`, a struct with a field `event_id`, under `key`.
 
@@ -65,25 +67,16 @@ class Cell(Generic[T]):
     asked for the version on every read.
     """
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        key: str,
-        kind: type[T],
-        clock: Clock,
-        *,
-        seen: MutableMapping[str, Versioned[T]] | None = None,
-    ) -> None:
-        self._store = store
-        self.kind = kind
-        self._clock = clock
-        self._seen = seen
-        self.key = key
+    _store: ObjectStore
+    key: str
+    kind: type[T]
+    _clock: Clock
+    seen: MutableMapping[str, Versioned[T]] | None = None
 
     @property
     def last_seen(self) -> Versioned[T] | None:
         """The value that was read or written last; it may be stale."""
-        return self._seen.get(self.key) if self._seen is not None else None
+        return self.seen.get(self.key) if self.seen is not None else None
 
     def recall(self) -> Versioned[T] | None:
         """The last value; None if the store can tell without waiting that it is stale."""
@@ -204,13 +197,13 @@ class Cell(Generic[T]):
         return msgspec.structs.replace(value, event_id=self._clock.new_id())
 
     def _remember(self, held: Versioned[T]) -> Versioned[T]:
-        if self._seen is not None:
-            self._seen[self.key] = held
+        if self.seen is not None:
+            self.seen[self.key] = held
         return held
 
     def _forget(self) -> None:
-        if self._seen is not None:
-            self._seen.pop(self.key, None)
+        if self.seen is not None:
+            self.seen.pop(self.key, None)
 
     def _found(self, stored: Stored | None) -> Versioned[T] | None:
         if stored is None:

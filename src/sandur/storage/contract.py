@@ -52,11 +52,9 @@ class Folders(Protocol):
 
         Raises BadRequest if an object has that key, and Unavailable if the folder cannot be created.
         """
-        ...
 
     def remove_empty_folder(self, key: str) -> bool:
         """Remove the folder and its parents while they are empty. Returns whether the folder is gone."""
-        ...
 
 
 LIST_LIMIT_MAX: Final = 1_000
@@ -77,49 +75,39 @@ class ObjectStore(Protocol):
     @property
     def has_instant_reads(self) -> bool:
         """Whether small reads finish without waiting: then concurrent reads gain nothing, and a task costs more."""
-        ...
 
     def version_now(self, key: str) -> Version | None:
         """The version of an object, read synchronously; None if it does not exist. Only with instant reads."""
-        ...
 
     async def get(self, key: str) -> Stored | None:
         """The object; None if it does not exist."""
-        ...
 
     async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
         """UNCHANGED while the object is still at `seen`; otherwise the same as `get`."""
-        ...
 
     async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
         """Whether each object is still at the given version. Costs one round of concurrent reads."""
-        ...
 
     async def head(self, key: str) -> Listed | None:
         """The object without its bytes; None if it does not exist."""
-        ...
 
     async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
         """Write the whole object if it is as expected, and return its new version.
 
         Bodies of objects that are swapped must be unique (`Cell` ensures this): some stores derive versions from bytes.
         """
-        ...
 
     async def delete(self, key: str, *, expected: Version) -> None:
         """Remove the object if it is at that version."""
-        ...
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
         """At most `limit` objects below the folder `prefix`, in the byte order of their keys, starting behind `after`.
 
         `prefix` is empty or ends in `/`; `after` is a whole key. Fewer than `limit` objects are the last page.
         """
-        ...
 
     async def close(self) -> None:
         """Release connections and threads. The store cannot be used afterwards."""
-        ...
 
 
 def folders_of(store: ObjectStore) -> Folders | None:

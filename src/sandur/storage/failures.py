@@ -1,7 +1,7 @@
 """Why a bucket cannot be used, in one line: the errors of obstore and the answers of servers, in words to act on."""
 
 import re
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import httpx
 
@@ -22,19 +22,11 @@ _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
 _WRONG_KEYS: Final = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthenticationFailed", "InvalidToken"})
 
 
-class _Names(NamedTuple):
-    """The settings that a person has to correct."""
-
-    keys: str
-    endpoint: str
-
-
-_NAMES: Final = {
-    "s3": _Names(
-        "s3.access_key_id and s3.secret_access_key (or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)", "s3.endpoint"
-    ),
-    "gs": _Names("gcs.bearer_token or gcs.service_account", "gcs.endpoint"),
-    "az": _Names("azure.account_name and azure.account_key", "azure.endpoint"),
+# The settings that a person has to correct: the keys and the endpoint.
+_SETTINGS: Final = {
+    "s3": ("s3.access_key_id and s3.secret_access_key (or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)", "s3.endpoint"),
+    "gs": ("gcs.bearer_token or gcs.service_account", "gcs.endpoint"),
+    "az": ("azure.account_name and azure.account_key", "azure.endpoint"),
 }
 
 
@@ -47,7 +39,7 @@ def names_no_bucket(error: object) -> bool:
 def explain(error: object, cloud: Cloud) -> str:
     """The reason of a failure, in one line of bounded length, with the setting to check."""
     text, _, details = str(error).partition(_DEBUG)
-    keys, endpoint = _NAMES[cloud]
+    keys, endpoint = _SETTINGS[cloud]
     code, message, status, address = (
         found[1] if (found := pattern.search(text)) else "" for pattern in (_CODE, _MESSAGE, _STATUS, _ADDRESS)
     )

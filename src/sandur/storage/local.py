@@ -15,6 +15,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -322,17 +323,11 @@ class LocalStore:
 
 def _run(function: Callable[[], T], future: "asyncio.Future[T]", loop: asyncio.AbstractEventLoop) -> None:
     try:
-        result = function()
+        settle = partial(future.set_result, function())
     except BaseException as error:  # noqa: BLE001 - raised in the task that waits
-        failure = error
-        _hand_over(loop, lambda: None if future.done() else future.set_exception(failure))
-    else:
-        _hand_over(loop, lambda: None if future.done() else future.set_result(result))
-
-
-def _hand_over(loop: asyncio.AbstractEventLoop, answer: Callable[[], None]) -> None:
+        settle = partial(future.set_exception, error)
     if not loop.is_closed():  # Nothing waits on a closed loop.
-        loop.call_soon_threadsafe(answer)
+        loop.call_soon_threadsafe(lambda: None if future.done() else settle())
 
 
 def _status(path: str) -> os.stat_result | None:

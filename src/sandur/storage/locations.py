@@ -68,7 +68,7 @@ def _open_folder(url: str, folder: Path, settings: Settings, *, creates: bool) -
 class Locations:
     """Reads and writes files by address.
 
-    `own` is the address of the catalog's store; `others` are further roots, opened on first use.
+    `own` is the address of the catalog's store; `others` are further allowed roots (normalized), opened on first use.
     """
 
     def __init__(
@@ -77,38 +77,29 @@ class Locations:
         self.own = own
         self._stores: dict[str, ObjectStore] = {own: store}
         self._open_store = open_store
-        self._others = [normalize_location(other) for other in others]
-
-    @property
-    def others(self) -> Sequence[str]:
-        """The allowed locations beyond the catalog's own store, normalized."""
-        return self._others
+        self.others: Sequence[str] = [normalize_location(other) for other in others]
 
     async def read(self, location: str) -> bytes | None:
         """The bytes of a file; None if it does not exist."""
-        store, key = self._at(location)
+        store, key = self.holder(location)
         found = await store.get(key)
         return found.data if found else None
 
     async def exists(self, location: str) -> bool:
-        store, key = self._at(location)
+        store, key = self.holder(location)
         if store.has_instant_reads:
             with contextlib.suppress(Unavailable):  # The store's own call retries.
                 return store.version_now(key) is not None
         return await store.head(key) is not None
 
-    def holder(self, location: str) -> tuple[ObjectStore, str]:
-        """The store of a file, and the file's key in it. Raises Invalid if the location is not allowed."""
-        return self._at(location)
-
     async def create(self, location: str, data: bytes) -> None:
         """Write a new file. Raises SwapLost if it exists."""
-        store, key = self._at(location)
+        store, key = self.holder(location)
         await store.put(key, data, expected=ABSENT)
 
     async def remove(self, location: str) -> bool:
         """Remove a file. Returns whether it existed."""
-        store, key = self._at(location)
+        store, key = self.holder(location)
         listed = await store.head(key)
         if listed is None:
             return False
@@ -118,14 +109,14 @@ class Locations:
     def make_folders(self, *locations: str) -> None:
         """Create folders if the store has folders: some engines write only into existing ones."""
         for location in locations:
-            store, key = self._at(location)
+            store, key = self.holder(location)
             if folders := folders_of(store):
                 folders.make_folder(key)
 
     def remove_empty_folder(self, location: str) -> bool:
         """Remove an unused folder that `make_folders` created. Returns whether it is gone."""
         try:
-            store, key = self._at(location)
+            store, key = self.holder(location)
         except Invalid:  # The location is no longer allowed, so it is not ours to clean up.
             return False
         folders = folders_of(store)
@@ -136,11 +127,12 @@ class Locations:
             if address != self.own:
                 await store.close()
 
-    def _at(self, location: str) -> tuple[ObjectStore, str]:
+    def holder(self, location: str) -> tuple[ObjectStore, str]:
+        """The store of a file, and the file's key in it. Raises Invalid if the location is not allowed."""
         plain = normalize_location(location)
-        roots = [root for root in (self.own, *self._others) if is_within(plain, root) and plain != root]
+        roots = [root for root in (self.own, *self.others) if is_within(plain, root) and plain != root]
         if not roots:
-            raise not_allowed(location, (self.own, *self._others))
+            raise not_allowed(location, (self.own, *self.others))
         # The own store first, then the longest root: a file is always accessed through the same store.
         root = self.own if self.own in roots else max(roots, key=len)
         if root not in self._stores:

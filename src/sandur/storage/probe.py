@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from sandur.clock import Clock, SystemClock
 from sandur.errors import SandurError, SwapLost, Unfit
@@ -59,19 +59,18 @@ async def verify_store(store: ObjectStore, clock: Clock, address: str = "the sto
         await _sweep(store, folder)
 
 
-class _Trial:
+class _Trial(NamedTuple):
     """The store, a folder and unique bodies, for one check."""
 
-    def __init__(self, store: ObjectStore, clock: Clock, folder: str) -> None:
-        self.store = store
-        self.folder = folder
-        self._clock = clock
+    store: ObjectStore
+    clock: Clock
+    folder: str
 
     def key(self, name: str) -> str:
         return f"{self.folder}{name}"
 
     def body(self) -> bytes:
-        return self._clock.new_id().encode()
+        return self.clock.new_id().encode()
 
     async def wins(self, name: str, expected: Expected) -> Version | None:
         """The new version, or None if the swap is lost."""

@@ -119,13 +119,13 @@ class RetryingStore:
         try:
             return await self.get(key)
         except Unavailable as error:
-            reason = _reason(key, error)
-            message = f"object {key}: no answer to the write, and none to the read after it: {reason}"
+            message = f"object {key}: no answer to the write, and none to the read after it: {_reason(key, error)}"
             raise OutcomeUnknown(message) from error
 
     def _check_tries(self, key: str, tries: int, error: Unavailable, *, is_in_doubt: bool) -> None:
         if tries == self._settings.tries_max:
-            raise _still_unknown(key) if is_in_doubt else _gave_up(key, tries, error) from error
+            message = f"object {key}: the store was unavailable in {tries} tries; nothing was written: "
+            raise _still_unknown(key) if is_in_doubt else Unavailable(message + _reason(key, error)) from error
 
     async def _wait(self, tries: int) -> None:
         settings = self._settings
@@ -138,11 +138,6 @@ def _check_doubt(error: OutcomeUnknown | SwapLost, *, is_in_doubt: bool) -> bool
     if not is_in_doubt and isinstance(error, SwapLost):
         raise error
     return True
-
-
-def _gave_up(key: str, tries: int, error: Unavailable) -> Unavailable:
-    reason = _reason(key, error)
-    return Unavailable(f"object {key}: the store was unavailable in {tries} tries; nothing was written: {reason}")
 
 
 def _reason(key: str, error: Unavailable) -> str:
