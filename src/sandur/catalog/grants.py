@@ -1,6 +1,6 @@
 """Grants: which principal has which privileges on a securable."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal, get_args
 
 import msgspec
@@ -63,15 +63,6 @@ class PermissionsChange(msgspec.Struct, frozen=True):
     remove: tuple[Privilege, ...] | None = None
 
 
-class PrivilegeAssignment(msgspec.Struct, frozen=True):
-    principal: str
-    privileges: tuple[Privilege, ...]
-
-
-class PermissionsList(msgspec.Struct, frozen=True):
-    privilege_assignments: tuple[PrivilegeAssignment, ...]
-
-
 def apply_permission_changes(
     grants: Grants | None, changes: Sequence[PermissionsChange], known: Collection[str]
 ) -> Grants:
@@ -101,13 +92,8 @@ def apply_permission_changes(
     return msgspec.structs.replace(before, assignments=assignments)
 
 
-def permissions_list(grants: Grants | None, principal: str | None = None) -> PermissionsList:
+def permissions_list(grants: Grants | None, principal: str | None = None) -> Mapping[str, object]:
     """The grants of one principal, or of all, sorted by principal."""
-    assignments = grants.assignments if grants else {}
-    return PermissionsList(
-        tuple(
-            PrivilegeAssignment(name, privileges)
-            for name, privileges in sorted(assignments.items())
-            if principal in {None, "", name}
-        )
-    )
+    assignments = sorted(grants.assignments.items()) if grants else ()
+    listed = [(name, privileges) for name, privileges in assignments if principal in {None, "", name}]
+    return {"privilege_assignments": [{"principal": name, "privileges": held} for name, held in listed]}

@@ -123,8 +123,7 @@ def with_credential(
     registry: StorageRegistry, credential: Credential, *, replaces: str | None = None
 ) -> StorageRegistry:
     """The registry with a new or changed credential; raises AlreadyExists if its name is taken by another one."""
-    credentials = _with_entry(registry.credentials, credential, "credential", replaces)
-    return replace(registry, credentials=credentials)
+    return replace(registry, credentials=_with_entry(registry.credentials, credential, "credential", replaces))
 
 
 def with_location(

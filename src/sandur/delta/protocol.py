@@ -156,16 +156,13 @@ def required_features(properties: Mapping[str, str], fields: Iterable[Mapping[st
     for feature, value in named.items():
         if value not in {SUPPORTED, "enabled"}:
             raise Invalid(f"property {FEATURE}{feature}={value}: expected {SUPPORTED}")
-    enabled = {feature for key, value, feature in _BY_PROPERTY if _is_on(properties.get(key, "").lower(), value)}
+    lower = {key: value.lower() for key, value in properties.items() if value.lower() not in _OFF}
+    enabled = {feature for key, value, feature in _BY_PROPERTY if key in lower and value in {None, lower[key]}}
     typed = {_BY_TYPE[name] for field in fields for name in _names_in(field.get("type")) if name in _BY_TYPE}
     features = named.keys() | enabled | typed
     if unknown := sorted(features - FEATURES):
         raise Invalid(f"unknown table feature: {', '.join(unknown)}")
     return _with_needs(features)
-
-
-def _is_on(found: str, wanted: str | None) -> bool:
-    return found not in _OFF if wanted is None else found == wanted
 
 
 def protocol_of(features: Iterable[str]) -> Protocol:

@@ -41,6 +41,7 @@ _REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}\Z")
 _CLIENT_GONE: Final = Answer(499)  # It is logged and never sent.
 _SERVER_ERROR: Final = 500
 _READS: Final = ("GET", "HEAD")
+_PAGES: Final = frozenset({b"/healthz", b"/readyz", b"/metrics"})
 _RENAMES: Final = "rename"
 _NO_FIELDS: Final[Mapping[str, str]] = {}
 _STORE_SECONDS_MAX: Final = 5.0
@@ -70,14 +71,11 @@ def _refusal(status: int, message: str, *headers: tuple[bytes, bytes]) -> Route:
     return Route("", "(none)", "(none)", refuse)
 
 
-class _Node:
-    __slots__ = ("literals", "parameter", "parameter_name", "routes")
-
-    def __init__(self) -> None:
-        self.literals: dict[bytes, _Node] = {}
-        self.parameter: _Node | None = None
-        self.parameter_name = ""
-        self.routes: dict[str, Route] = {}
+class _Node(msgspec.Struct):
+    literals: dict[bytes, "_Node"] = {}
+    parameter: "_Node | None" = None
+    parameter_name: str = ""
+    routes: dict[str, Route] = {}
 
     def add(self, segments: Sequence[str], route: Route) -> None:
         node = self
@@ -191,7 +189,6 @@ class App:
         mounted = [(mount, dialect) for dialect in dialects for mount in dialect.mounts]
         self._mounts = sorted(mounted, key=lambda one: -len(one[0]))  # A mount may lie below another one.
         self._catalog = catalog
-        self._pages = _Pages(catalog, metrics)
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
@@ -204,7 +201,7 @@ class App:
                 await self._serve(dialect, mount, scope, receive, send)
                 return
         method = scope["method"]
-        await send_answer(await self._pages.answer(method, path), send, method=method)
+        await send_answer(await self._page(method, path), send, method=method)
 
     async def _serve(self, dialect: Dialect, mount: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """One request of a dialect, from its head to the end of its answer."""
@@ -255,6 +252,31 @@ class App:
                 **failure,
             )
 
+    async def _page(self, method: str, path: bytes) -> Answer:
+        """A page outside the APIs; every other path is not found."""
+        if path not in _PAGES:
+            message = f"Nothing is served at {_quote(path)}; the catalog is at /v1 and /iceberg/v1"
+            return json_answer(encode_problem(Problem(404, "NotFoundException", message)), status=404)
+        if method not in _READS:
+            allowed = ", ".join(_READS).encode()
+            return Answer(405, b"Method Not Allowed", ((CONTENT_TYPE, b"text/plain; charset=utf-8"), (ALLOW, allowed)))
+        if path == b"/metrics":
+            self._catalog.update_metrics()
+            body, content_type = await asyncio.to_thread(self._metrics.exposition)
+            return Answer(200, body, ((CONTENT_TYPE, content_type.encode()),))
+        return await self._readiness() if path == b"/readyz" else _status("alive")
+
+    async def _readiness(self) -> Answer:
+        if not self._catalog.is_started:
+            return _status("not ready", reason="the server has not finished its start")
+        try:
+            await asyncio.wait_for(self._catalog.reach_store(), _STORE_SECONDS_MAX)
+        except TimeoutError:
+            return _status("not ready", reason=f"the store did not answer within {_STORE_SECONDS_MAX:g} seconds")
+        except SandurError as error:
+            return _status("not ready", reason=str(error))
+        return _status("ready")
+
     def _check_load(self) -> None:
         if self._metrics.under_way > self._settings.requests_at_once_max:
             self._metrics.count(REQUESTS_REFUSED, "busy")
@@ -283,44 +305,6 @@ def _changed(path: bytes, route: Route, body: bytes) -> Mapping[str, str]:
     if body and route.operation.startswith(_RENAMES):
         fields["names"] = body[:LOGGED_BYTES_MAX].decode("utf-8", "replace")
     return fields
-
-
-class _Pages:
-    """The pages outside the APIs: `/healthz`, `/readyz` and `/metrics`; everything else is not found."""
-
-    def __init__(self, catalog: RunningCatalog, metrics: Metrics) -> None:
-        self._catalog = catalog
-        self._exposition = metrics.exposition
-        self._pages = {b"/healthz": self._healthz, b"/readyz": self._readyz, b"/metrics": self._metrics}
-
-    async def answer(self, method: str, path: bytes) -> Answer:
-        page = self._pages.get(path)
-        if page is None:
-            message = f"Nothing is served at {_quote(path)}; the catalog is at /v1 and /iceberg/v1"
-            return json_answer(encode_problem(Problem(404, "NotFoundException", message)), status=404)
-        if method not in _READS:
-            allowed = ", ".join(_READS).encode()
-            return Answer(405, b"Method Not Allowed", ((CONTENT_TYPE, b"text/plain; charset=utf-8"), (ALLOW, allowed)))
-        return await page()
-
-    async def _healthz(self) -> Answer:
-        return _status("alive")
-
-    async def _readyz(self) -> Answer:
-        if not self._catalog.is_started:
-            return _status("not ready", reason="the server has not finished its start")
-        try:
-            await asyncio.wait_for(self._catalog.reach_store(), _STORE_SECONDS_MAX)
-        except TimeoutError:
-            return _status("not ready", reason=f"the store did not answer within {_STORE_SECONDS_MAX:g} seconds")
-        except SandurError as error:
-            return _status("not ready", reason=str(error))
-        return _status("ready")
-
-    async def _metrics(self) -> Answer:
-        self._catalog.update_metrics()
-        body, content_type = await asyncio.to_thread(self._exposition)
-        return Answer(200, body, ((CONTENT_TYPE, content_type.encode()),))
 
 
 def _status(status: str, *, reason: str | None = None) -> Answer:

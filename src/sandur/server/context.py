@@ -164,28 +164,17 @@ _BOOLEANS: Final = {"true": True, "false": False}
 _UUID_V7: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 
 
-class Call:
-    """A request on its way to an operation. `values` are the encoded parameters of the path, in their order."""
+class Call(msgspec.Struct):
+    """A request on its way to an operation. `_values` are the encoded parameters of the path, in their order."""
 
-    __slots__ = ("_body", "_lakes", "_query", "_values", "http", "identity", "operation", "settings")
-
-    def __init__(
-        self,
-        lakes: Lakes,
-        settings: Settings,
-        operation: str,
-        values: Mapping[str, bytes],
-        http: HttpRequest,
-        identity: Identity,
-    ) -> None:
-        self.settings = settings
-        self.operation = operation
-        self.http = http
-        self.identity = identity
-        self._lakes = lakes
-        self._values = values
-        self._query: Mapping[str, str] | None = None
-        self._body: JsonBody | None = None
+    _lakes: Lakes
+    settings: Settings
+    operation: str
+    _values: Mapping[str, bytes]
+    http: HttpRequest
+    identity: Identity
+    _query: Mapping[str, str] | None = None
+    _body: "JsonBody | None" = None
 
     @property
     def lake(self) -> Lake:
@@ -345,7 +334,7 @@ def _canonical_parts(value: Json) -> Iterator[bytes]:
             yield b"]"
         case dict():
             yield b"{"
-            for place, name in enumerate(sorted(value, key=_utf_16)):
+            for place, name in enumerate(sorted(value, key=lambda text: text.encode("utf-16be"))):
                 yield b"," if place else b""
                 yield _canonical_scalar(name) + b":"
                 yield from _canonical_parts(value[name])
@@ -359,7 +348,3 @@ def _canonical_scalar(value: bool | float | str | None) -> bytes:  # noqa: FBT00
         return rfc8785.dumps(value)
     except rfc8785.CanonicalizationError as error:
         raise BadRequest(f"Invalid JSON: {error}") from None
-
-
-def _utf_16(name: str) -> bytes:
-    return name.encode("utf-16be")

@@ -80,22 +80,10 @@ def _text(error: Exception) -> str:
     return str(error).encode("utf-8", "backslashreplace").decode()
 
 
-class ErrorObject(msgspec.Struct, frozen=True):
+def error_object(problem: Problem) -> Mapping[str, str | int]:
     """An error in the form that the Iceberg and Delta APIs share."""
-
-    message: str
-    type: str
-    code: int
-
-
-class _ErrorBody(msgspec.Struct, frozen=True):
-    error: ErrorObject
-
-
-def error_object(problem: Problem) -> ErrorObject:
-    return ErrorObject(problem.message, problem.type, problem.status)
+    return {"message": problem.message, "type": problem.type, "code": problem.status}
 
 
 def encode_problem(problem: Problem) -> bytes:
-    """The body `{"error": {"message", "type", "code"}}`."""
-    return msgspec.json.encode(_ErrorBody(error_object(problem)))
+    return msgspec.json.encode({"error": error_object(problem)})

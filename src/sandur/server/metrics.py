@@ -226,15 +226,12 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-class Rounds:
+class Rounds(msgspec.Struct):
     """Counts the storage rounds of one request: calls that overlap share a round, a later call begins the next."""
 
-    __slots__ = ("_ended", "count", "operation")
-
-    def __init__(self, operation: str) -> None:
-        self.operation = operation
-        self.count = 0
-        self._ended = 0
+    operation: str
+    count: int = 0
+    _ended: int = 0
 
     def begin(self) -> int:
         depth = self._ended + 1

@@ -4,8 +4,9 @@ import asyncio
 from typing import Any, Final, cast
 
 import httptools
-import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from sandur.server.errors import Problem, encode_problem
 
 HEAD_BYTES_MAX: Final = 64 << 10
 
@@ -144,8 +145,7 @@ class PlainHttpProtocol(HttpToolsProtocol):
             # Another answer is in progress on this connection; the two would mix.
             self.transport.close()
             return
-        error = {"message": message, "type": "BadRequestException", "code": status}
-        body = msgspec.json.encode({"error": error})
+        body = encode_problem(Problem(status, "BadRequestException", message))
         self.transport.write(
             STATUS_LINE[status]
             + b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)

@@ -293,17 +293,13 @@ def configure_logging(log_format: Literal["text", "json"], level: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
-            _render_json if log_format == "json" else _render_text,
+            (lambda _logger, _method, event: _encoder.encode(event)) if log_format == "json" else _render_text,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(handlers=[_ToStructlog()], level=max(_LEVELS[level], logging.WARNING), force=True)
-
-
-def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> bytes:
-    return _encoder.encode(event)
 
 
 def _render_text(logger: WrappedLogger, method: str, event: EventDict) -> bytes:
@@ -318,5 +314,4 @@ class _ToStructlog(logging.Handler):
     """Passes the log records of libraries on to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        log = structlog.get_logger()
         log.log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)

@@ -19,20 +19,6 @@ NEVER_MS: Final = 253_402_300_799_000
 """The expiration time of credentials that do not expire: the end of the year 9999."""
 
 
-class StorageCredential(msgspec.Struct, frozen=True, rename="kebab"):
-    """Credentials for all files below `prefix`."""
-
-    prefix: str
-    operation: str
-    config: Mapping[str, str]
-    expiration_time_ms: int
-
-
-class _SuggestedProtocol(msgspec.Struct, frozen=True, rename="kebab"):
-    reader_features: tuple[str, ...] = protocol.SUGGESTED_READER_FEATURES
-    writer_features: tuple[str, ...] = protocol.SUGGESTED_WRITER_FEATURES
-
-
 _REQUIRED: Final = protocol.Protocol(
     min_reader_version=protocol.READER_VERSION,
     min_writer_version=protocol.WRITER_VERSION,
@@ -41,25 +27,10 @@ _REQUIRED: Final = protocol.Protocol(
 )
 
 
-class StageBody(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    table_id: str
-    table_type: str = "MANAGED"
-    location: str
-    storage_credentials: Sequence[StorageCredential]
-    required_protocol: protocol.Protocol = _REQUIRED
-    suggested_protocol: _SuggestedProtocol = _SuggestedProtocol()
-    required_properties: Mapping[str, str]
-    suggested_properties: Mapping[str, str | None]
-
-
 def loaded_body(loaded: LoadedDelta) -> bytes:
     """A table: its stored metadata, and its unpublished commits."""
-    parts = [
-        b'{"metadata":',
-        loaded.metadata,
-        b',"commits":',
-        _encode([_commit(commit) for commit in loaded.commits]),
-    ]
+    commits = _encode([_commit(commit) for commit in loaded.commits])
+    parts = [b'{"metadata":', loaded.metadata, b',"commits":', commits]
     if uniform := loaded.uniform:
         iceberg = UniformIceberg(
             metadata_location=uniform.metadata_location,
@@ -84,14 +55,19 @@ def _commit(commit: DeltaCommit) -> CommitFile:
     )
 
 
-def stage_body(stage: DeltaStage, credentials: Sequence[StorageCredential]) -> bytes:
+def stage_body(stage: DeltaStage, credentials: Sequence[Mapping[str, object]]) -> bytes:
     """A location for a new table, and the protocol and properties that the table must have."""
-    return _encode(
-        StageBody(
-            table_id=stage.uuid,
-            location=stage.location,
-            storage_credentials=credentials,
-            required_properties=protocol.required_properties(stage.uuid),
-            suggested_properties=protocol.SUGGESTED_PROPERTIES,
-        )
-    )
+    body = {
+        "table-id": stage.uuid,
+        "table-type": "MANAGED",
+        "location": stage.location,
+        "storage-credentials": credentials,
+        "required-protocol": _REQUIRED,
+        "suggested-protocol": {
+            "reader-features": protocol.SUGGESTED_READER_FEATURES,
+            "writer-features": protocol.SUGGESTED_WRITER_FEATURES,
+        },
+        "required-properties": protocol.required_properties(stage.uuid),
+        "suggested-properties": protocol.SUGGESTED_PROPERTIES,
+    }
+    return _encode(body)

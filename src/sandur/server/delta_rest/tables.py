@@ -1,20 +1,13 @@
 """Handlers of the Delta REST API: tables, staging tables and credentials."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, checked_new_name, checked_uuid, identifier_from_parts
 from sandur.catalog.locations import check_property_keys, normalize_location
-from sandur.delta.requests import (
-    CreateTable,
-    RenameTable,
-    ReportMetrics,
-    StageTable,
-    UpdateTable,
-    parse_change,
-)
+from sandur.delta.requests import CreateTable, RenameTable, ReportMetrics, StageTable, UpdateTable, parse_change
 from sandur.errors import BadRequest, Invalid, Unsupported
 from sandur.operations.delta import load as loads
 from sandur.operations.delta import tables as operations
@@ -23,7 +16,7 @@ from sandur.operations.delta.create import create_table
 from sandur.operations.delta.tables import check_owner, load_stage, stage_table
 from sandur.operations.unity.registry import needs_credentials
 from sandur.server.context import Call
-from sandur.server.delta_rest.bodies import NEVER_MS, StorageCredential, loaded_body, stage_body
+from sandur.server.delta_rest.bodies import NEVER_MS, loaded_body, stage_body
 from sandur.server.http import NO_CONTENT, Answer, json_answer
 
 
@@ -63,13 +56,15 @@ async def credentials_for_path(call: Call) -> Answer:
     return _answer_credentials(normalize_location(call.required("location")), operation)
 
 
-def credentials_for(location: str, operation: Operation, *, is_optional: bool = False) -> Sequence[StorageCredential]:
-    """Credentials for a location: an empty configuration when it needs none, which clients expect.
+def credentials_for(
+    location: str, operation: Operation, *, is_optional: bool = False
+) -> Sequence[Mapping[str, object]]:
+    """Credentials for all files below a location: an empty configuration when it needs none, which clients expect.
 
     Unsupported for a bucket. If the credentials are optional there are none instead, and clients use their own.
     """
     if not needs_credentials(location):
-        return (StorageCredential(location, operation, {}, NEVER_MS),)
+        return ({"prefix": location, "operation": operation, "config": {}, "expiration-time-ms": NEVER_MS},)
     if is_optional:
         return ()
     raise Unsupported(f"no credentials are issued for {location}: give the engine its own credentials")

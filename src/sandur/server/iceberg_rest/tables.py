@@ -4,7 +4,8 @@ Metadata is spliced into answers as stored, never re-encoded.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, Literal, NamedTuple, Protocol, assert_never
 
 import msgspec
@@ -22,7 +23,7 @@ from sandur.iceberg.requests import (
 )
 from sandur.iceberg.scan.requests import decode_scan_request
 from sandur.operations.index.lists import list_names
-from sandur.operations.lake import BytesLruCache
+from sandur.operations.lake import BytesLruCache, Lake
 from sandur.operations.planning import plans
 from sandur.operations.tables import documents as operations
 from sandur.operations.tables import register as registration
@@ -143,8 +144,7 @@ async def list_of_kind(call: Call, kind: Kind) -> Answer:
     return json_answer(cached[1])
 
 
-async def list_tables(call: Call) -> Answer:
-    return await list_of_kind(call, "table")
+list_tables = partial(list_of_kind, kind="table")
 
 
 async def create(call: Call) -> Answer:
@@ -190,10 +190,6 @@ async def unregister(call: Call) -> Answer:
     return json_answer(committed_body(loaded), *PRIVATE)
 
 
-async def rename_table(call: Call) -> Answer:
-    return await rename_of_kind(call, "table")
-
-
 async def rename_of_kind(call: Call, kind: Kind) -> Answer:
     body = call.body(RenameBody, "rename request")
     await rename(
@@ -204,6 +200,9 @@ async def rename_of_kind(call: Call, kind: Kind) -> Answer:
         request=call.request(),
     )
     return NO_CONTENT
+
+
+rename_table = partial(rename_of_kind, kind="table")
 
 
 async def register_table(call: Call) -> Answer:
@@ -225,19 +224,13 @@ async def metrics(call: Call) -> Answer:
     return NO_CONTENT
 
 
-async def schemas(call: Call) -> Answer:
-    found = await reports.schema_history(call.lake, table_of(call))
-    return json_answer(encode({"schemas": found}), *PRIVATE)
+async def _history(call: Call, key: str, read: Callable[[Lake, Identifier], Awaitable[object]]) -> Answer:
+    return json_answer(encode({key: await read(call.lake, table_of(call))}), *PRIVATE)
 
 
-async def partition_specs(call: Call) -> Answer:
-    found = await reports.partition_spec_history(call.lake, table_of(call))
-    return json_answer(encode({"partition-specs": found}), *PRIVATE)
-
-
-async def snapshots(call: Call) -> Answer:
-    found = await reports.snapshot_history(call.lake, table_of(call))
-    return json_answer(encode({"snapshots": found}), *PRIVATE)
+schemas = partial(_history, key="schemas", read=reports.schema_history)
+partition_specs = partial(_history, key="partition-specs", read=reports.partition_spec_history)
+snapshots = partial(_history, key="snapshots", read=reports.snapshot_history)
 
 
 async def commit_tables(call: Call) -> Answer:

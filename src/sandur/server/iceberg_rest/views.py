@@ -1,5 +1,7 @@
 """Handlers for views and functions."""
 
+from functools import partial
+
 from sandur.errors import NotFound
 from sandur.iceberg.view_commit import decode_create_view, decode_register_view, decode_view_commit
 from sandur.operations.containers.namespaces import load_namespace
@@ -21,9 +23,8 @@ from sandur.server.iceberg_rest.tables import (
     rename_of_kind,
 )
 
-
-async def list_views(call: Call) -> Answer:
-    return await list_of_kind(call, "view")
+list_views = partial(list_of_kind, kind="view")
+rename_view = partial(rename_of_kind, kind="view")
 
 
 async def create(call: Call) -> Answer:
@@ -50,10 +51,6 @@ async def replace(call: Call) -> Answer:
 async def drop(call: Call) -> Answer:
     await drop_name(call.lake, identifier_of(call, "view"), kind="view", purge=False, request=call.request())
     return NO_CONTENT
-
-
-async def rename_view(call: Call) -> Answer:
-    return await rename_of_kind(call, "view")
 
 
 async def register_view(call: Call) -> Answer:

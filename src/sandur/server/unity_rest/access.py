@@ -14,15 +14,7 @@ from sandur.errors import BadRequest, NotFound
 from sandur.operations.unity import access as operations
 from sandur.server import context
 from sandur.server.context import Call, whole_number
-from sandur.server.http import (
-    NO_STORE,
-    WWW_AUTHENTICATE,
-    Answer,
-    Refused,
-    decode_query,
-    header_name,
-    json_answer,
-)
+from sandur.server.http import NO_STORE, WWW_AUTHENTICATE, Answer, Refused, decode_query, header_name, json_answer
 from sandur.server.unity_rest.bodies import answer_with
 
 _TOKEN_TYPES: Final = (
@@ -37,26 +29,8 @@ _PAGE_MAX: Final = 1_000
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-class UserList(msgspec.Struct, frozen=True, rename={"resources": "Resources"}):
-    totalResults: int  # noqa: N815 - the name on the wire
-    itemsPerPage: int  # noqa: N815 - likewise
-    startIndex: int  # noqa: N815 - likewise
-    resources: list[UserResource]
-
-
-class TokenInfo(msgspec.Struct, frozen=True):
-    access_token: str
-    issued_token_type: str
-    token_type: str
-    expires_in: int
-
-
 class UpdatePermissions(msgspec.Struct, frozen=True):
     changes: tuple[PermissionsChange, ...]
-
-
-class MetastoreSummary(msgspec.Struct, frozen=True):
-    metastore_id: str
 
 
 async def create_user(call: Call) -> Answer:
@@ -70,7 +44,8 @@ async def list_users(call: Call) -> Answer:
     users = filter_users(await operations.list_users(call.lake), call.query.get("filter"))
     first = max(start, 1)
     page: Sequence[User] = users[first - 1 : first - 1 + min(max(count, 0), _PAGE_MAX)]
-    return answer_with(UserList(len(users), len(page), first, [_resource(user) for user in page]))
+    counts = {"totalResults": len(users), "itemsPerPage": len(page), "startIndex": first}
+    return answer_with({**counts, "Resources": [_resource(user) for user in page]})
 
 
 async def load_user(call: Call) -> Answer:
@@ -114,12 +89,16 @@ async def get_token(call: Call) -> Answer:
         raise BadRequest(f"Unsupported grant_type {grant_type[:80]!r}: expected {expected}")
     if not context.is_valid_token(secret, call.settings):
         raise Refused(401, "The token or secret is not valid", (WWW_AUTHENTICATE, b"Bearer"))
-    granted = TokenInfo(
-        secret or context.ANONYMOUS, context.ACCESS_TOKEN_TYPE, "Bearer", context.TOKEN_LIFETIME_SECONDS
-    )
+    token = secret or context.ANONYMOUS
+    granted = {
+        "access_token": token,
+        "issued_token_type": context.ACCESS_TOKEN_TYPE,
+        "token_type": "Bearer",
+        "expires_in": context.TOKEN_LIFETIME_SECONDS,
+    }
     headers = [NO_STORE]
     if _wants_cookie(call):
-        headers.append((_SET_COOKIE, _cookie(granted.access_token, context.TOKEN_LIFETIME_SECONDS)))
+        headers.append((_SET_COOKIE, _cookie(token, context.TOKEN_LIFETIME_SECONDS)))
     return json_answer(msgspec.json.encode(granted), *headers)
 
 
@@ -143,7 +122,7 @@ async def update_permissions(call: Call) -> Answer:
 
 
 async def load_metastore(call: Call) -> Answer:
-    return answer_with(MetastoreSummary(await operations.metastore_id(call.lake)))
+    return answer_with({"metastore_id": await operations.metastore_id(call.lake)})
 
 
 def _subject_token(subject_token: str | None, subject_type: str | None) -> str:

@@ -1,6 +1,6 @@
 """Bodies and pages of the Unity Catalog API."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -10,9 +10,8 @@ from sandur.operations.unity.lists import ListPage, ListRequest
 from sandur.server.context import Call, whole_number
 from sandur.server.http import JSON, Answer, json_answer
 
-PAGE_SIZE_DEFAULT: Final = 1_000
-"""The size of a page when the client leaves it to the server (`max_results=0`)."""
 PAGE_SIZE_MAX: Final = 1_000
+"""Also the size of a page if the client lets the server choose (`max_results=0`)."""
 
 DONE: Final = Answer(200, b"{}", (JSON,))
 """The answer to a deletion. It has a body because clients decode one."""
@@ -29,10 +28,10 @@ def list_request(call: Call) -> ListRequest:
     if size is None:
         return ListRequest(token, None)
     number = whole_number(size, "max_results", at_least=0)
-    return ListRequest(token, min(number or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX))
+    return ListRequest(token, min(number or PAGE_SIZE_MAX, PAGE_SIZE_MAX))
 
 
-def answer_with(value: msgspec.Struct) -> Answer:
+def answer_with(value: msgspec.Struct | Mapping[str, object]) -> Answer:
     return json_answer(_encode(value))
 
 

@@ -7,22 +7,10 @@ import msgspec
 from sandur import errors
 from sandur.server.errors import UNAVAILABLE_RETRY_SECONDS, ErrorMap, Problem, Rule
 
-_DETAIL_TYPE: Final = "type.googleapis.com/google.rpc.ErrorInfo"
-
-
-class _Detail(msgspec.Struct):
-    type: str = msgspec.field(name="@type")
-    reason: str
-
-
-class _ErrorBody(msgspec.Struct):
-    error_code: str
-    message: str
-    details: list[_Detail]
-
 
 def _encode(problem: Problem) -> bytes:
-    return msgspec.json.encode(_ErrorBody(problem.type, problem.message, [_Detail(_DETAIL_TYPE, problem.type)]))
+    detail = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": problem.type}
+    return msgspec.json.encode({"error_code": problem.type, "message": problem.message, "details": [detail]})
 
 
 ERRORS: Final = ErrorMap(

@@ -108,11 +108,6 @@ class CreateFunction(FunctionDefinition, frozen=True, kw_only=True):
     schema_name: str
     comment: Comment | None = None
 
-    @property
-    def definition(self) -> FunctionDefinition:
-        fields = msgspec.structs.fields(FunctionDefinition)
-        return FunctionDefinition(**{field.name: getattr(self, field.name) for field in fields})
-
 
 class CreateFunctionRequest(msgspec.Struct, frozen=True):
     function_info: CreateFunction
@@ -121,8 +116,9 @@ class CreateFunctionRequest(msgspec.Struct, frozen=True):
 async def create_function(call: Call) -> Answer:
     body = call.body(CreateFunctionRequest, "create function request").function_info
     identifier = identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("function", body.name))
+    definition = msgspec.convert(body, FunctionDefinition, from_attributes=True)
     created = await operations.create_function(
-        call.lake, identifier, body.definition, comment=body.comment, request=call.request()
+        call.lake, identifier, definition, comment=body.comment, request=call.request()
     )
     return answer_with(securable_info(identifier, created))
 

@@ -138,11 +138,6 @@ class ForPath(msgspec.Struct, frozen=True):
     operation: Literal["PATH_READ", "PATH_READ_WRITE", "PATH_CREATE_TABLE"]
 
 
-class TemporaryCredentials(msgspec.Struct, frozen=True):
-    expiration_time: int
-    url: str
-
-
 async def credentials_for_table(call: Call) -> Answer:
     body = call.body(ForTable, "temporary table credentials request")
     return _answer_credentials(call, await location_of(call.lake, body.table_id))
@@ -173,4 +168,4 @@ def _answer_credentials(call: Call, location: str) -> Answer:
             "give the engine its own credentials"
         )
     expires_ms = call.lake.clock.now_ms() + _LIFETIME_MS
-    return answer_with(TemporaryCredentials(expires_ms, normalize_location(location)))
+    return answer_with({"expiration_time": expires_ms, "url": normalize_location(location)})

@@ -1,7 +1,6 @@
 """Handlers for tables, staging tables, and the older commit API of Delta."""
 
 import datetime as dt
-from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -55,11 +54,6 @@ class CreateStagingTable(msgspec.Struct, frozen=True):
     schema_name: str
 
 
-class StagingTableInfo(CreateStagingTable, frozen=True):
-    id: str
-    staging_location: str
-
-
 async def create(call: Call) -> Answer:
     body = call.body(CreateTable, "create table request")
     columns = complete_columns(body.columns or (), is_delta=body.data_source_format == "DELTA")
@@ -108,15 +102,7 @@ async def stage(call: Call) -> Answer:
     identifier = identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("table", body.name))
     await load_catalog(call.lake, identifier.catalog)
     staged = await stage_table(call.lake, identifier, principal=call.identity.principal)
-    return answer_with(
-        StagingTableInfo(
-            name=identifier.name,
-            catalog_name=identifier.catalog,
-            schema_name=body.schema_name,
-            id=staged.uuid,
-            staging_location=staged.location,
-        )
-    )
+    return answer_with({**msgspec.structs.asdict(body), "id": staged.uuid, "staging_location": staged.location})
 
 
 class CommitInfo(msgspec.Struct, frozen=True):
@@ -168,11 +154,6 @@ class GetCommits(msgspec.Struct, frozen=True, kw_only=True):
     end_version: int | None = None
 
 
-class CommitsBody(msgspec.Struct, frozen=True):
-    commits: Sequence[CommitInfo]
-    latest_table_version: int
-
-
 async def add_commit(call: Call) -> Answer:
     body = call.body(PostCommit, "commit request")
     await post_commit(call.lake, parse_change(body), body.table_uri, call.request())
@@ -189,7 +170,7 @@ async def get_commits(call: Call) -> Answer:
     infos = [
         CommitInfo(row.version, row.timestamp_ms, row.file_name, row.file_size, row.file_modified_ms) for row in commits
     ]
-    return answer_with(CommitsBody(infos, last_version))
+    return answer_with({"commits": infos, "latest_table_version": last_version})
 
 
 def parse_change(body: PostCommit) -> DeltaChange:
