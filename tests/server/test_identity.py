@@ -5,7 +5,7 @@ import pytest
 
 from sandur.catalog.records import Source
 from sandur.errors import BadRequest
-from sandur.server.addresses import check_exposure, doubts, is_loopback, resolve
+from sandur.server.addresses import check_exposure, is_loopback, resolve, setting_warnings
 from sandur.server.context import Bearer, Identity, identify, signed_token, source_of
 from sandur.server.http import HttpRequest, Refused
 from sandur.settings import Settings, load_settings
@@ -112,7 +112,7 @@ def test_an_unknown_host_is_called_unknown(host: str) -> None:
     ],
 )
 def test_settings_that_are_hardly_meant_are_doubted(flags: dict[str, object], doubt: str) -> None:
-    (found,) = doubts(load_settings(flags=flags))
+    (found,) = setting_warnings(load_settings(flags=flags))
 
     assert found.startswith(doubt)
     assert "hush" not in found
@@ -120,7 +120,7 @@ def test_settings_that_are_hardly_meant_are_doubted(flags: dict[str, object], do
 
 @pytest.mark.parametrize("flags", [{}, {"token": "s" * 32, "authentication": "token"}])
 def test_usual_settings_are_not_doubted(flags: dict[str, object]) -> None:
-    assert not list(doubts(load_settings(flags=flags)))
+    assert not list(setting_warnings(load_settings(flags=flags)))
 
 
 def test_no_token_is_accepted_if_none_is_set() -> None:

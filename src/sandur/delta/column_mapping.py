@@ -15,7 +15,7 @@ from sandur.errors import Invalid
 MAPPING_MODE: Final = "delta.columnMapping.mode"
 
 _PHYSICAL: Final = "delta.columnMapping.physicalName"
-_NAMES_SHOWN_MAX: Final = 5
+_NAMES_MAX: Final = 5
 
 
 class _Statistics(msgspec.Struct, rename="camel"):
@@ -55,7 +55,7 @@ def check_physical_names(columns: Sequence[ColumnInfo], commit: bytes) -> None:
         if used := sorted(_names_in(add) & wrong):
             raise Invalid(
                 f"the table has column mapping ({MAPPING_MODE}), and file {add.path} uses the names of the table for "
-                f"its columns ({', '.join(used[:_NAMES_SHOWN_MAX])}): every reader would see NULL; write with a client "
+                f"its columns ({', '.join(used[:_NAMES_MAX])}): every reader would see NULL; write with a client "
                 "that supports column mapping, such as Spark, or copy the table into one without it"
             )
 

@@ -31,8 +31,8 @@ def check_exposure(settings: Settings) -> None:
         )
 
 
-def doubts(settings: Settings) -> Iterator[str]:
-    """What an operator should know about settings that are allowed, but hardly meant."""
+def setting_warnings(settings: Settings) -> Iterator[str]:
+    """Warnings about settings that are allowed, but probably not intended."""
     if settings.token and settings.authentication == "off":
         yield "setting token is ignored because authentication is off: set authentication = 'token' to require it"
     elif settings.token and len(settings.token.encode()) < SECRET_BYTES_MIN:

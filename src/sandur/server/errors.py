@@ -12,7 +12,7 @@ UNAVAILABLE_RETRY_SECONDS: Final = 2
 
 
 class Rule(NamedTuple):
-    """The status and type of an error, and after how many seconds the client may retry (None: it is not said)."""
+    """The status and type of an error, and after how many seconds the client may retry (None: not given)."""
 
     status: int
     type: str

@@ -26,7 +26,7 @@ from structlog.typing import EventDict, WrappedLogger
 
 from sandur.clock import Clock, SystemClock
 from sandur.errors import BadRequest, SandurError, Unfit
-from sandur.server.addresses import BACKLOG, bind_socket, check_exposure, doubts, port_of, resolve
+from sandur.server.addresses import BACKLOG, bind_socket, check_exposure, port_of, resolve, setting_warnings
 from sandur.server.app import App
 from sandur.server.delta_rest.routes import DELTA
 from sandur.server.iceberg_rest.routes import iceberg_dialect
@@ -45,7 +45,6 @@ _STARTUP_POLL_SECONDS: Final = 0.05
 _REPLACE_SECONDS: Final = 1.0
 _GARBAGE_THRESHOLDS: Final = (20_000, 20, 50)
 
-_LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _encoder: Final = msgspec.json.Encoder(enc_hook=str)
 _pairs: Final = structlog.processors.KeyValueRenderer()
 
@@ -84,8 +83,8 @@ def serve(settings: Settings, announce: Callable[[int], None]) -> int:
         raise BadRequest(f"workers {settings.workers}: a store in memory belongs to one process, use 1")
     configure_logging(settings.log_format, settings.log_level)
     check_store(settings, creates=True)
-    for doubt in doubts(settings):
-        log.warning(doubt)
+    for warning in setting_warnings(settings):
+        log.warning(warning)
     if settings.workers == 1:
         bound = bind_socket(settings.host, settings.port, is_shared=False)
         return _serve_here(settings, bound, None, lambda: announce(port_of(bound)))
@@ -288,6 +287,7 @@ def _run(work: Work, ready: Connection) -> None:
 
 def configure_logging(log_format: Literal["text", "json"], level: str) -> None:
     """Write all log events, also those of libraries, as lines to standard error."""
+    level_number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -295,11 +295,11 @@ def configure_logging(log_format: Literal["text", "json"], level: str) -> None:
             structlog.processors.format_exc_info,
             (lambda _logger, _method, event: _encoder.encode(event)) if log_format == "json" else _render_text,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        wrapper_class=structlog.make_filtering_bound_logger(level_number),
         logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
         cache_logger_on_first_use=False,
     )
-    logging.basicConfig(handlers=[_ToStructlog()], level=max(_LEVELS[level], logging.WARNING), force=True)
+    logging.basicConfig(handlers=[_ToStructlog()], level=max(level_number, logging.WARNING), force=True)
 
 
 def _render_text(logger: WrappedLogger, method: str, event: EventDict) -> bytes:

@@ -63,8 +63,8 @@ class Cell(Generic[T]):
     Every written body carries a fresh `event_id` (G1). On S3 a version is a hash of the bytes: two equal bodies would
     have equal versions, and a swap could succeed twice.
 
-    `seen` caches the last value by key. It saves the transfer and decoding of an unchanged body; the store is still
-    asked for the version on every read.
+    `seen` caches the last value by key. It saves the transfer and decoding of an unchanged body; every read still gets
+    the version from the store.
     """
 
     _store: ObjectStore

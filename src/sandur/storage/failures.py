@@ -43,17 +43,17 @@ def explain(error: object, cloud: Cloud) -> str:
     code, message, status, address = (
         found[1] if (found := pattern.search(text)) else "" for pattern in (_CODE, _MESSAGE, _STATUS, _ADDRESS)
     )
-    said = f"{message or status}{f' ({code})' if code else ''}"
+    answer = f"{message or status}{f' ({code})' if code else ''}"
     if address == _METADATA_SERVICE:
         reason = f"no keys were found: set {keys}"
     elif code in _NO_BUCKET:
         reason = f"the bucket does not exist ({code}): create it, or correct the address of the store"
     elif code in _WRONG_KEYS or status.startswith("401"):
-        reason = f"the keys are wrong: {said}: check {keys}"
+        reason = f"the keys are wrong: {answer}: check {keys}"
     elif status.startswith("403"):
-        reason = f"access denied: {said}: check the keys and their permissions ({keys})"
+        reason = f"access denied: {answer}: check the keys and their permissions ({keys})"
     elif status:
-        reason = said
+        reason = answer
     elif address:
         reason = f"{address} cannot be reached: {_connection_problem(address, details)}: check {endpoint}"
     else:

@@ -375,18 +375,14 @@ def _load(path: str, *, size_max: int) -> Stored | None:
             return None
         if status.st_size > size_max:
             raise _TooLarge
-        return Stored(_read(descriptor, status.st_size), _version(status))
+        data = os.read(descriptor, status.st_size + 1)
+        while len(data) < status.st_size and (more := os.read(descriptor, status.st_size - len(data))):
+            data += more
+        return Stored(data, _version(status))
     except OSError as error:
         raise Unavailable(f"file {path}: cannot be read: {error}") from error
     finally:
         os.close(descriptor)
-
-
-def _read(descriptor: int, size: int) -> bytes:
-    data = os.read(descriptor, size + 1)
-    while len(data) < size and (more := os.read(descriptor, size - len(data))):
-        data += more
-    return data
 
 
 def _sync(path: str) -> None:
