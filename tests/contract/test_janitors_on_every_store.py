@@ -9,9 +9,9 @@ from sandur.storage.contract import ABSENT, ObjectStore
 from sandur.storage.layout import Layout
 from sandur.storage.locations import Locations
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.filled import files_below, filled
-from tests.operations.janitor_runs import LONG_MS, Trouble
-from tests.operations.requests import called, create, furnish, load, request
+from tests.operations.janitor_runs import LONG_MS, ReportedErrors
+from tests.operations.requests import create, identifier_of, load, request, set_up_catalog
+from tests.operations.table_files import create_table_with_files, files_below
 
 
 def _server(store: ObjectStore, *, ahead_ms: int = 0) -> Lake:
@@ -27,23 +27,23 @@ def _server(store: ObjectStore, *, ahead_ms: int = 0) -> Lake:
 
 async def test_expired_objects_are_deleted_and_needed_ones_stay(store: ObjectStore) -> None:
     server = _server(store)
-    await furnish(server)
-    purged = await filled(server, "purged", snapshots=1)
+    await set_up_catalog(server)
+    purged = await create_table_with_files(server, "purged", snapshots=1)
     kept = await create(server, "kept")
     await drop_name(server, purged.identifier, kind="table", purge=True, request=request("drop"))
     await server.background.drain()
-    trouble = Trouble()
+    errors = ReportedErrors()
 
-    young = await run_janitors(_server(store), {}, on_error=trouble)
-    old = await run_janitors(_server(store, ahead_ms=LONG_MS), {}, on_error=trouble)
-    later = await run_janitors(_server(store, ahead_ms=2 * LONG_MS), {}, on_error=trouble)
+    young = await run_janitors(_server(store), {}, on_error=errors)
+    old = await run_janitors(_server(store, ahead_ms=LONG_MS), {}, on_error=errors)
+    later = await run_janitors(_server(store, ahead_ms=2 * LONG_MS), {}, on_error=errors)
 
-    assert trouble == []
+    assert errors == []
     assert not any(outcome.endswith("removed") and times for outcome, times in young.counts.items())
     assert (old.counts["names_removed"], old.counts["purge_removed"]) == (1, 1)
     assert later.counts["pointers_removed"] == 1
     assert await files_below(server, purged) == []
-    assert (await load(_server(store), called("kept"))).table_uuid == kept.table_uuid
+    assert (await load(_server(store), identifier_of("kept"))).table_uuid == kept.table_uuid
 
 
 async def test_every_workspace_is_found(store: ObjectStore) -> None:

@@ -11,7 +11,7 @@ from sandur.operations.tables.names import resolve_name
 from sandur.operations.tables.rename import rename
 from sandur.operations.tables.views import commit_view
 from tests.crash.mutations import NEIGHBOUR, NEW, SHORT_LOG, TABLE, TARGET, VIEW, Mutation, World
-from tests.operations.requests import NAMESPACE, called, commit, request, set_property, table, view_replaced
+from tests.operations.requests import NAMESPACE, commit, identifier_of, replace_view, request, set_property, table
 
 RETRIES_MAX: Final = 5
 OK: Final = "ok"
@@ -38,7 +38,7 @@ async def _commit_to_all(world: World, times: int) -> None:
             if found is None:
                 continue
             if found.name.value.kind == "view":
-                await commit_view(server, identifier, view_replaced(f"select {sent.hash}"), sent)
+                await commit_view(server, identifier, replace_view(f"select {sent.hash}"), sent)
             else:
                 await commit_table(server, identifier, commit(set_property(f"foreign{number}", "1")), sent)
         await server.background.drain()
@@ -68,7 +68,7 @@ async def renamed(world: World) -> None:
     server = world.server()
     for identifier in _SUBJECTS:
         if found := await resolve_name(server, identifier):
-            away = called(f"{identifier.name}-away")
+            away = identifier_of(f"{identifier.name}-away")
             kind = found.name.value.kind
             await rename(server, identifier, away, kind=kind, request=request(f"foreign rename {identifier}"))
     await server.background.drain()

@@ -13,9 +13,9 @@ from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.delta_requests import D, add, create_managed, publish
 from tests.operations.lakes import make_lake
-from tests.operations.requests import called, copied, furnish
+from tests.operations.requests import copy_store, identifier_of, set_up_catalog
 
-NEW, TARGET = called("new"), called("target")
+NEW, TARGET = identifier_of("new"), identifier_of("target")
 NAMES = (D, NEW, TARGET)
 
 
@@ -33,7 +33,7 @@ class DeltaWorld:
         return make_lake(store or self.store, self.clock)
 
     def copy(self) -> "DeltaWorld":
-        return DeltaWorld(*copied(self.store, self.clock), self.uuids, self.staged_at)
+        return DeltaWorld(*copy_store(self.store, self.clock), self.uuids, self.staged_at)
 
     async def table(self, identifier: Identifier = D) -> DeltaTable | None:
         found = await resolve_name(self.server(), identifier)
@@ -44,7 +44,7 @@ async def make_delta_world(seed: int | None = None) -> DeltaWorld:
     clock = FixedClock()
     world = DeltaWorld(MemoryStore(seed=seed, clock=clock), clock)
     server = world.server()
-    await furnish(server)
+    await set_up_catalog(server)
     table = await create_managed(server)
     world.uuids["d"] = table.uuid
     for version in (1, 2, 3):
@@ -57,7 +57,7 @@ async def make_delta_world(seed: int | None = None) -> DeltaWorld:
     return world
 
 
-async def judge_delta(world: DeltaWorld) -> None:
+async def check_delta_invariants(world: DeltaWorld) -> None:
     """No version of any table is lost or repeated, and no table has two names."""
     server = world.server()
     found_uuids: list[str] = []

@@ -17,29 +17,29 @@ from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.invariants import all_pointers, judge, times_applied, visible_names
+from tests.operations.invariants import all_pointers, check_invariants, times_applied, visible_names
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
     NAMESPACE,
     append,
-    called,
     commit,
-    copied,
+    copy_store,
     create,
-    created_by_commit,
-    furnish,
-    keyed,
+    create_commit,
+    identifier_of,
+    keyed_request,
+    replace_view,
     request,
     set_property,
+    set_up_catalog,
     table,
     view,
-    view_replaced,
 )
 
 STAGED_UUID: Final = "5b6b2b4e-0000-4000-8000-000000000001"
 OTHER_UUID: Final = "5b6b2b4e-0000-4000-8000-000000000002"
 SHORT_LOG: Final = {"write.metadata.previous-versions-max": "1"}
-TABLE, NEIGHBOUR, VIEW, NEW, TARGET = (called(name) for name in ("t", "u", "v", "new", "target"))
+TABLE, NEIGHBOUR, VIEW, NEW, TARGET = (identifier_of(name) for name in ("t", "u", "v", "new", "target"))
 
 
 @dataclass
@@ -56,7 +56,7 @@ class World:
         return make_lake(store or self.store, self.clock)
 
     def copy(self) -> "World":
-        return World(*copied(self.store, self.clock), self.uuids, self.registrable)
+        return World(*copy_store(self.store, self.clock), self.uuids, self.registrable)
 
 
 async def make_world() -> World:
@@ -64,15 +64,15 @@ async def make_world() -> World:
     clock = FixedClock()
     world = World(MemoryStore(clock=clock), clock)
     server = world.server()
-    await furnish(server)
+    await set_up_catalog(server)
     for name in ("t", "u", "r"):
         made = await create(server, name, properties=SHORT_LOG)
         world.uuids[name] = made.table_uuid
         clock.advance(1)
-        after = await commit_table(server, called(name), append(1), request(f"first commit of {name}"))
+        after = await commit_table(server, identifier_of(name), append(1), request(f"first commit of {name}"))
         world.registrable = after.metadata_location or ""
     world.uuids["v"] = (await create_view(server, NAMESPACE, view("v"), request("create v"))).view_uuid
-    await drop_name(server, called("r"), kind="table", request=request("drop r"))
+    await drop_name(server, identifier_of("r"), kind="table", request=request("drop r"))
     await server.background.drain()
     clock.advance(1_000)
     return world
@@ -100,7 +100,7 @@ class Mutation:
 
 
 async def _times_committed(world: World, sent: Request) -> int:
-    return times_applied(await judge(world.server()), key_hash_of(sent) or sent.hash)
+    return times_applied(await check_invariants(world.server()), key_hash_of(sent) or sent.hash)
 
 
 async def _times_committed_together(world: World, sent: Request) -> int:
@@ -112,7 +112,7 @@ async def _times_committed_together(world: World, sent: Request) -> int:
 
 async def _times_created(world: World, sent: Request) -> int:
     server = world.server()
-    whole = await judge(server)
+    whole = await check_invariants(server)
     made_by = key_hash_of(sent) or sent.hash
     return sum(chain.pointer.made_by == made_by for chain in whole.values())
 
@@ -120,7 +120,7 @@ async def _times_created(world: World, sent: Request) -> int:
 async def _times_dropped(world: World, sent: Request) -> int:
     """By its key; a request without a key is recognized only by the missing table."""
     server = world.server()
-    await judge(server)
+    await check_invariants(server)
     if sent.key:
         name = await server.name(TABLE).read()
         by_name = (
@@ -134,20 +134,20 @@ async def _times_dropped(world: World, sent: Request) -> int:
 async def _times_renamed(world: World, sent: Request) -> int:
     del sent
     server = world.server()
-    await judge(server)
+    await check_invariants(server)
     return int((await visible_names(server)).get(TARGET) == world.uuids["t"])
 
 
 async def _times_staged(world: World, sent: Request) -> int:
     del sent
     server = world.server()
-    await judge(server)
+    await check_invariants(server)
     return len(await server.store.list(server.layout.stages_folder()))
 
 
 async def _times_registered_over(world: World, sent: Request) -> int:
     del sent
-    whole = await judge(world.server())
+    whole = await check_invariants(world.server())
     # The file was committed once before, to the table that it was taken from.
     return sum(chain.locations.count(world.registrable) for chain in whole.values()) - 1
 
@@ -164,7 +164,7 @@ async def _stage(world: World, server: Lake, sent: Request) -> object:
 
 async def _create_by_commit(world: World, server: Lake, sent: Request) -> object:
     del world
-    change = created_by_commit(STAGED_UUID, set_property("write.metadata.previous-versions-max", "1"))
+    change = create_commit(STAGED_UUID, set_property("write.metadata.previous-versions-max", "1"))
     return await commit_table(server, NEW, change, sent)
 
 
@@ -202,7 +202,7 @@ async def _transact(world: World, server: Lake, sent: Request) -> None:
 
 
 async def _transact_creating(world: World, server: Lake, sent: Request) -> None:
-    commits = [(TABLE, append(2, 1, uuid=world.uuids["t"])), (NEW, created_by_commit(OTHER_UUID))]
+    commits = [(TABLE, append(2, 1, uuid=world.uuids["t"])), (NEW, create_commit(OTHER_UUID))]
     await commit_transaction(server, "main", commits, sent)
 
 
@@ -212,13 +212,13 @@ async def _create_view(world: World, server: Lake, sent: Request) -> object:
 
 
 async def _commit_view(world: World, server: Lake, sent: Request) -> object:
-    return await commit_view(server, VIEW, view_replaced("select 2", uuid=world.uuids["v"]), sent)
+    return await commit_view(server, VIEW, replace_view("select 2", uuid=world.uuids["v"]), sent)
 
 
 def _both(name: str, send: Send, times: Times, *, is_natural: bool) -> list[Mutation]:
     """The mutation with and without a key; `is_natural`: it is recognized without a key too."""
     return [
-        Mutation(f"{name}, keyed", send, times, keyed(name), is_recognized=True),
+        Mutation(f"{name}, keyed", send, times, keyed_request(name), is_recognized=True),
         Mutation(name, send, times, request(name), is_recognized=is_natural),
     ]
 

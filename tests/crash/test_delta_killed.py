@@ -15,11 +15,11 @@ from sandur.operations.delta.tables import create_from_staging, drop_table, rena
 from sandur.operations.lake import Lake
 from sandur.storage.contract import ObjectStore
 from tests.crash.aftermaths import OK, answer
-from tests.crash.delta_world import NEW, TARGET, DeltaWorld, judge_delta, make_delta_world
+from tests.crash.delta_world import NEW, TARGET, DeltaWorld, check_delta_invariants, make_delta_world
 from tests.crash.straggling_store import StragglingStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.spy_store import SpyStore
-from tests.operations.delta_requests import D, commit_file, wanted
+from tests.operations.delta_requests import D, commit_file, new_delta_table
 from tests.operations.requests import request
 
 Death = Literal["before", "after", "alone"]
@@ -41,7 +41,7 @@ class Mutation:
 
 
 async def _finalize(world: DeltaWorld, server: Lake, sent: Request) -> object:
-    return await create_from_staging(server, wanted(world.staged_at, world.uuids["new"], NEW), request=sent)
+    return await create_from_staging(server, new_delta_table(world.staged_at, world.uuids["new"], NEW), request=sent)
 
 
 async def _commit(world: DeltaWorld, server: Lake, sent: Request) -> object:
@@ -172,13 +172,13 @@ async def test_a_killed_change_is_all_or_nothing_and_a_retry_reports_which(
     for dies_at in range(1, await _calls(mutation, origin) + 1):
         for death in get_args(Death):
             world, is_answered = await _killed(mutation, origin, dies_at=dies_at, death=death)
-            await judge_delta(world)
+            await check_delta_invariants(world)
             before = await mutation.applied(world)
             assert before or not is_answered, "acknowledged and not applied"
 
             said = await _definite_answer(mutation, world)
 
-            await judge_delta(world)
+            await check_delta_invariants(world)
             after = await mutation.applied(world)
             assert after or not before, "what had happened was undone"
             if mutation.is_recognized:

@@ -12,9 +12,9 @@ from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.publishing import published_location, staged_location, unpublished_commits
 from sandur.operations.delta.tables import create_from_staging, drop_table, load_by_id, load_delta_table, rename_table
 from sandur.operations.lake import Lake
-from tests.crash.delta_world import NEW, TARGET, DeltaWorld, judge_delta, make_delta_world
-from tests.operations.delta_requests import D, commit_file, wanted, write_staged
-from tests.operations.requests import called, request
+from tests.crash.delta_world import NEW, TARGET, DeltaWorld, check_delta_invariants, make_delta_world
+from tests.operations.delta_requests import D, commit_file, new_delta_table, write_staged
+from tests.operations.requests import identifier_of, request
 
 WRITERS = 8
 COMMITS = 4
@@ -61,7 +61,7 @@ async def test_eight_writers_get_distinct_versions_and_lose_none(seed: int) -> N
 
     made = await asyncio.gather(*(write(world, writer, publishes=True) for writer in range(WRITERS)))
 
-    await judge_delta(world)
+    await check_delta_invariants(world)
     acknowledged = [one for some in made for one in some]
     versions = [version for version, _ in acknowledged]
     assert len(acknowledged) == WRITERS * COMMITS
@@ -91,7 +91,7 @@ async def test_true_and_false_reports_during_commits_lose_no_version(seed: int) 
         *(write(world, writer, publishes=writer == 0) for writer in range(3)), report_falsely(), report_falsely()
     )
 
-    await judge_delta(world)
+    await check_delta_invariants(world)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -133,10 +133,10 @@ async def test_commits_after_a_drop_fail_and_commits_before_it_are_kept(seed: in
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_concurrent_finalizations_of_one_stage_get_the_same_answer(seed: int) -> None:
     world = await make_delta_world(seed)
-    new_table = wanted(world.staged_at, world.uuids["new"], NEW)
+    new_table = new_delta_table(world.staged_at, world.uuids["new"], NEW)
 
     async def finalize(label: str, identifier_name: str = "new") -> str:
-        wish = wanted(world.staged_at, world.uuids["new"], called(identifier_name))
+        wish = new_delta_table(world.staged_at, world.uuids["new"], identifier_of(identifier_name))
         try:
             made = await create_from_staging(
                 world.server(), new_table if identifier_name == "new" else wish, request=request(label)
@@ -147,7 +147,7 @@ async def test_concurrent_finalizations_of_one_stage_get_the_same_answer(seed: i
 
     said = await asyncio.gather(*(finalize("same") for _ in range(4)), finalize("other", "target"))
 
-    await judge_delta(world)
+    await check_delta_invariants(world)
     tables = [await world.table(name) for name in (NEW, TARGET)]
     assert sum(table is not None for table in tables) == 1
     if tables[0] is not None:
@@ -170,7 +170,7 @@ async def test_a_rename_during_commits_loses_nothing(seed: int) -> None:
 
     await asyncio.gather(commit(4), rename_table(world.server(), D, TARGET.name, request=request("rename")))
 
-    await judge_delta(world)
+    await check_delta_invariants(world)
     table = await world.table(TARGET)
     assert table is not None
     assert next(row.version for row in unpublished_commits(world.server(), table)) in {3, 4}

@@ -54,7 +54,7 @@ async def _killed(mutation: Mutation, origin: World, *, dies_at: int, death: Dea
     return world, is_answered
 
 
-async def _judge_death(mutation: Mutation, aftermath: Aftermath, origin: World, *, dies_at: int, death: Death) -> None:
+async def _check_death(mutation: Mutation, aftermath: Aftermath, origin: World, *, dies_at: int, death: Death) -> None:
     world, is_answered = await _killed(mutation, origin, dies_at=dies_at, death=death)
     before = await mutation.applied(world)
     assert before <= 1
@@ -81,7 +81,7 @@ async def test_a_killed_mutation_is_all_or_nothing_and_a_retry_reports_which(
 ) -> None:
     for dies_at in range(1, await _calls(mutation, origin) + 1):
         for death in get_args(Death):
-            await _judge_death(mutation, aftermath, origin, dies_at=dies_at, death=death)
+            await _check_death(mutation, aftermath, origin, dies_at=dies_at, death=death)
 
 
 # A commit without a uuid refers to the table that has the name now. If the table was recreated since, it is another
@@ -101,4 +101,4 @@ async def test_the_retry_of_a_killed_mutation_gets_the_right_answer_after_reques
 ) -> None:
     for dies_at in range(1, await _calls(mutation, origin) + 1):
         for death in get_args(Death):
-            await _judge_death(mutation, aftermath, origin, dies_at=dies_at, death=death)
+            await _check_death(mutation, aftermath, origin, dies_at=dies_at, death=death)

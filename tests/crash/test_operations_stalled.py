@@ -16,30 +16,30 @@ from tests.crash.aftermaths import OK, answer
 from tests.crash.gated_store import GatedStore, writes_to
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.wrapping_store import Call
-from tests.operations.invariants import judge, times_applied
+from tests.operations.invariants import check_invariants, times_applied
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
     NAMESPACE,
     append,
-    called,
     commit,
     content,
     create,
-    furnish,
-    keyed,
+    identifier_of,
+    keyed_request,
     load,
     request,
     set_property,
+    set_up_catalog,
     table,
 )
 
-T, U = called("t"), called("u")
+T, U = identifier_of("t"), identifier_of("u")
 SHORT_LOG = {"write.metadata.previous-versions-max": "1"}
 FIRST_COMMIT = b"/metadata/00001-"
 """In a pointer: the name of the file that the first commit after the creation writes."""
 
 
-class Stalled:
+class StalledServer:
     """A request at a server that is held at one call, and other servers."""
 
     def __init__(self, *, holds: Callable[[Call], bool]) -> None:
@@ -50,7 +50,7 @@ class Stalled:
         self._task: asyncio.Task[str] | None = None
 
     async def open(self, *names: str) -> None:
-        await furnish(self.server())
+        await set_up_catalog(self.server())
         for name in names:
             await create(self.server(), name, properties=SHORT_LOG)
 
@@ -79,7 +79,7 @@ class Stalled:
 
 
 async def test_r6_a_request_that_frees_the_new_name_of_a_slow_rename_fences_it() -> None:
-    stalled = Stalled(holds=writes_to("names/", b'"moved"'))
+    stalled = StalledServer(holds=writes_to("names/", b'"moved"'))
     await stalled.open("t")
     await stalled.begin(rename(stalled.slow, T, U, kind="table", request=request("rename")))
 
@@ -89,50 +89,50 @@ async def test_r6_a_request_that_frees_the_new_name_of_a_slow_rename_fences_it()
     assert said == "AlreadyExists"
     assert (await load(stalled.server(), U)).table_uuid == newer.table_uuid
     assert await table_exists(stalled.server(), T)
-    await judge(stalled.server())
+    await check_invariants(stalled.server())
 
 
 async def test_c7_an_attempt_that_was_taken_over_does_not_apply_its_commit_again() -> None:
     """Nothing is required and the log is short: only the claim stops the slow attempt."""
-    stalled = Stalled(holds=writes_to("iceberg_pointers/", FIRST_COMMIT))
+    stalled = StalledServer(holds=writes_to("iceberg_pointers/", FIRST_COMMIT))
     await stalled.open("t")
     change = commit(set_property("ours", "1"))
-    await stalled.begin(commit_table(stalled.slow, T, change, keyed("commit")))
+    await stalled.begin(commit_table(stalled.slow, T, change, keyed_request("commit")))
 
     stalled.clock.advance(stalled.slow.settings.claim_timeout_ms + 1)
     other = stalled.server()
-    taken_over = await answer(commit_table(other, T, change, keyed("commit")))
+    taken_over = await answer(commit_table(other, T, change, keyed_request("commit")))
     await other.background.drain()
     await stalled.foreign(3)
     said = await stalled.end()
 
     assert (taken_over, said) == (OK, OK)
-    whole = await judge(stalled.server())
-    assert times_applied(whole, key_hash_of(keyed("commit")) or "") == 1
+    whole = await check_invariants(stalled.server())
+    assert times_applied(whole, key_hash_of(keyed_request("commit")) or "") == 1
     assert content(await load(stalled.server(), T))["properties"]["foreign"] == "2"
 
 
 async def test_n8_a_create_that_was_refused_under_its_key_cannot_succeed_later() -> None:
-    stalled = Stalled(holds=writes_to("names/", b'"new"'))
+    stalled = StalledServer(holds=writes_to("names/", b'"new"'))
     await stalled.open()
-    await stalled.begin(create_table(stalled.slow, NAMESPACE, table("t"), keyed("create")))
+    await stalled.begin(create_table(stalled.slow, NAMESPACE, table("t"), keyed_request("create")))
 
     other = stalled.server()
     await create(other, "t", properties={"other": "1"})
     stalled.clock.advance(stalled.slow.settings.claim_timeout_ms + 1)
-    refused = await answer(create_table(stalled.server(), NAMESPACE, table("t"), keyed("create")))
+    refused = await answer(create_table(stalled.server(), NAMESPACE, table("t"), keyed_request("create")))
     await drop_name(other, T, kind="table", request=request("drop"))
     said = await stalled.end()
-    finally_said = await answer(create_table(stalled.server(), NAMESPACE, table("t"), keyed("create")))
+    finally_said = await answer(create_table(stalled.server(), NAMESPACE, table("t"), keyed_request("create")))
 
     assert refused == finally_said == "AlreadyExists"
     assert said in {"AlreadyExists", "Busy"}
     assert not await table_exists(stalled.server(), T)
-    await judge(stalled.server())
+    await check_invariants(stalled.server())
 
 
 async def test_d4_a_commit_that_stalls_during_a_drop_is_lost() -> None:
-    stalled = Stalled(holds=writes_to("iceberg_pointers/", FIRST_COMMIT))
+    stalled = StalledServer(holds=writes_to("iceberg_pointers/", FIRST_COMMIT))
     await stalled.open("t")
     await stalled.begin(commit_table(stalled.slow, T, append(1), request("commit")))
 
@@ -144,14 +144,14 @@ async def test_d4_a_commit_that_stalls_during_a_drop_is_lost() -> None:
     assert said == OK
     loaded = await load(stalled.server(), T)
     assert loaded.table_uuid == newer.table_uuid
-    assert times_applied(await judge(stalled.server()), request("commit").hash) == 1
+    assert times_applied(await check_invariants(stalled.server()), request("commit").hash) == 1
 
 
 async def test_t4_a_transaction_that_was_aborted_decides_again() -> None:
-    stalled = Stalled(holds=writes_to("iceberg_transactions/", b'"committed"'))
+    stalled = StalledServer(holds=writes_to("iceberg_transactions/", b'"committed"'))
     await stalled.open("t", "u")
     change = commit(set_property("together", "1"))
-    await stalled.begin(commit_transaction(stalled.slow, "main", [(T, change), (U, change)], keyed("both")))
+    await stalled.begin(commit_transaction(stalled.slow, "main", [(T, change), (U, change)], keyed_request("both")))
 
     stalled.clock.advance(stalled.slow.settings.transaction_timeout_ms + 1)
     await stalled.foreign(2)
@@ -161,11 +161,11 @@ async def test_t4_a_transaction_that_was_aborted_decides_again() -> None:
     assert said == OK
     for one in (T, U):
         assert content(await load(stalled.server(), one))["properties"]["together"] == "1"
-    assert times_applied(await judge(stalled.server()), key_hash_of(keyed("both")) or "") == 2
+    assert times_applied(await check_invariants(stalled.server()), key_hash_of(keyed_request("both")) or "") == 2
 
 
 async def test_t4_a_transaction_with_a_dropped_table_is_not_applied() -> None:
-    stalled = Stalled(holds=writes_to("iceberg_transactions/", b'"committed"'))
+    stalled = StalledServer(holds=writes_to("iceberg_transactions/", b'"committed"'))
     await stalled.open("t", "u")
     changes = [(T, append(1)), (U, append(1))]
     await stalled.begin(commit_transaction(stalled.slow, "main", changes, request("both")))
@@ -175,13 +175,13 @@ async def test_t4_a_transaction_with_a_dropped_table_is_not_applied() -> None:
 
     assert said == "NotFound"
     assert content(await load(stalled.server(), U))["current-snapshot-id"] == -1
-    await judge(stalled.server())
+    await check_invariants(stalled.server())
 
 
 async def test_d2_a_stalled_keyed_drop_does_not_drop_a_later_table() -> None:
-    stalled = Stalled(holds=writes_to("names/", b'"dropped"'))
+    stalled = StalledServer(holds=writes_to("names/", b'"dropped"'))
     await stalled.open("t")
-    await stalled.begin(drop_name(stalled.slow, T, kind="table", request=keyed("drop")))
+    await stalled.begin(drop_name(stalled.slow, T, kind="table", request=keyed_request("drop")))
 
     await drop_name(stalled.server(), T, kind="table", request=request("another drop"))
     newer = await create(stalled.server(), "t")
@@ -189,23 +189,23 @@ async def test_d2_a_stalled_keyed_drop_does_not_drop_a_later_table() -> None:
 
     assert said == "NotFound"
     assert (await load(stalled.server(), T)).table_uuid == newer.table_uuid
-    assert await answer(drop_name(stalled.server(), T, kind="table", request=keyed("drop"))) == "NotFound"
+    assert await answer(drop_name(stalled.server(), T, kind="table", request=keyed_request("drop"))) == "NotFound"
 
 
 async def test_s3_a_pointer_without_its_file_is_taken_over_with_a_written_file() -> None:
     """The file of the first attempt is in flight when the key is taken over; both get the same table."""
-    stalled = Stalled(holds=lambda call: call.name == "put" and call.key.startswith("tables/"))
+    stalled = StalledServer(holds=lambda call: call.name == "put" and call.key.startswith("tables/"))
     await stalled.open()
-    await stalled.begin(create_table(stalled.slow, NAMESPACE, table("t"), keyed("create")))
+    await stalled.begin(create_table(stalled.slow, NAMESPACE, table("t"), keyed_request("create")))
     for _ in range(50):
         await asyncio.sleep(0)
     stalled.clock.advance(stalled.slow.settings.claim_timeout_ms + 1)
 
     server = stalled.server()
-    made = await create_table(server, NAMESPACE, table("t"), keyed("create"))
+    made = await create_table(server, NAMESPACE, table("t"), keyed_request("create"))
     await server.background.drain()
     said = await stalled.end()
 
     assert said == OK
     assert await load(stalled.server(), T) == made
-    await judge(stalled.server())
+    await check_invariants(stalled.server())

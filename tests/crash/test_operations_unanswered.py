@@ -29,7 +29,7 @@ async def _writes(mutation: Mutation, origin: World) -> int:
     return sum(call.is_write for call in spy.calls)
 
 
-async def _judge_lost_answer(
+async def _check_lost_answer(
     mutation: Mutation, origin: World, *, loses_at: int, fate: Fate, delivery: Delivery, is_retrying: bool
 ) -> None:
     world = origin.copy()
@@ -51,20 +51,20 @@ async def _judge_lost_answer(
     assert final == OK or not mutation.is_recognized
 
 
-async def _judge_all(mutation: Mutation, origin: World, *, is_retrying: bool) -> None:
+async def _check_all(mutation: Mutation, origin: World, *, is_retrying: bool) -> None:
     for loses_at in range(1, await _writes(mutation, origin) + 1):
         for fate in get_args(Fate):
             for delivery in get_args(Delivery) if fate == "late" else ("before the retry",):
-                await _judge_lost_answer(
+                await _check_lost_answer(
                     mutation, origin, loses_at=loses_at, fate=fate, delivery=delivery, is_retrying=is_retrying
                 )
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 async def test_a_lost_answer_is_resolved_by_reading_again(mutation: Mutation, origin: World) -> None:
-    await _judge_all(mutation, origin, is_retrying=True)
+    await _check_all(mutation, origin, is_retrying=True)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 async def test_a_lost_answer_stays_unknown_until_the_retry_finds_the_outcome(mutation: Mutation, origin: World) -> None:
-    await _judge_all(mutation, origin, is_retrying=False)
+    await _check_all(mutation, origin, is_retrying=False)

@@ -14,8 +14,8 @@ from sandur.operations.lake import Lake
 from tests.crash.unity_mutations import MUTATIONS, SCHEMA, Mutation, World, make_world
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.spy_store import SpyStore
-from tests.operations.lakes import work_off_marks
-from tests.operations.requests import keyed, request
+from tests.operations.lakes import visit_marks
+from tests.operations.requests import keyed_request, request
 
 Death = Literal["before", "after"]
 
@@ -54,8 +54,8 @@ async def _killed(
     return world, is_answered
 
 
-async def _judge(mutation: Mutation, origin: World, *, dies_at: int, death: Death) -> None:
-    sent = keyed(str(mutation))
+async def _check(mutation: Mutation, origin: World, *, dies_at: int, death: Death) -> None:
+    sent = keyed_request(str(mutation))
     world, is_answered = await _killed(mutation, origin, sent, dies_at=dies_at, death=death)
     where = f"{mutation}, dies {death} call {dies_at}"
     if is_answered:
@@ -78,7 +78,7 @@ async def _lists_agree(world: World, where: str) -> None:
     """After the janitor of marks, every index agrees with the records."""
     world.clock.advance(_STALE_MS)
     server = world.server()
-    await work_off_marks(server)
+    await visit_marks(server)
     for scope in (CATALOGS, namespaces_scope("main", None), names_scope(SCHEMA)):
         fresh = world.server()
         assert await _listed(fresh, scope) == await _true(fresh, scope), (where, scope)
@@ -108,17 +108,17 @@ async def test_every_mutation_is_visible(origin: World, mutation: Mutation) -> N
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 async def test_a_retry_applies_a_killed_mutation_once(origin: World, mutation: Mutation) -> None:
     """Every seventh call, and the first and last ones: the whole matrix is below."""
-    calls = await _calls(mutation, origin, keyed(str(mutation)))
+    calls = await _calls(mutation, origin, keyed_request(str(mutation)))
     chosen = sorted({1, calls, *range(2, calls, 7)})
 
     for death in get_args(Death):
         for dies_at in chosen:
-            await _judge(mutation, origin, dies_at=dies_at, death=death)
+            await _check(mutation, origin, dies_at=dies_at, death=death)
 
 
 @pytest.mark.parametrize("mutation", [one for one in MUTATIONS if one.undone], ids=str)
 async def test_a_retry_of_a_killed_mutation_keeps_later_changes_of_others(origin: World, mutation: Mutation) -> None:
-    sent = keyed(str(mutation))
+    sent = keyed_request(str(mutation))
     for dies_at in range(1, await _calls(mutation, origin, sent) + 1):
         world, _ = await _killed(mutation, origin, sent, dies_at=dies_at, death="after")
         if mutation.undone is None or await mutation.seen(world.server()) != mutation.expected:
@@ -139,5 +139,5 @@ async def test_a_retry_of_a_killed_mutation_keeps_later_changes_of_others(origin
 @pytest.mark.parametrize("death", get_args(Death))
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 async def test_a_retry_finishes_a_mutation_killed_at_any_call(origin: World, mutation: Mutation, death: Death) -> None:
-    for dies_at in range(1, await _calls(mutation, origin, keyed(str(mutation))) + 1):
-        await _judge(mutation, origin, dies_at=dies_at, death=death)
+    for dies_at in range(1, await _calls(mutation, origin, keyed_request(str(mutation))) + 1):
+        await _check(mutation, origin, dies_at=dies_at, death=death)

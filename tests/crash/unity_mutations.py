@@ -20,7 +20,7 @@ from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.lakes import make_lake
-from tests.operations.requests import copied, request
+from tests.operations.requests import copy_store, request
 
 SCHEMA: Final = Namespace("main", ("s",))
 NEW: Final = Namespace("main", ("new",))
@@ -40,7 +40,7 @@ FUNCTION: Final = FunctionDefinition(
 ROLE: Final = AwsIamRole("arn:aws:iam::123456789012:role/reader")
 
 
-def called(name: str) -> Identifier:
+def identifier_of(name: str) -> Identifier:
     return Identifier(*SCHEMA, name)
 
 
@@ -56,7 +56,7 @@ class World:
         return make_lake(store or self.store, self.clock)
 
     def copy(self) -> "World":
-        return World(*copied(self.store, self.clock))
+        return World(*copy_store(self.store, self.clock))
 
 
 async def make_world() -> World:
@@ -69,11 +69,11 @@ async def make_world() -> World:
     await create_catalog(server, "full", root=None, properties={}, request=request("full"))
     for namespace in (SCHEMA, Namespace("main", ("bare",)), Namespace("full", ("x",))):
         await _create_schema(server, namespace, request(f"schema {namespace}"))
-    await _create_volume(server, called("v"), request("v"))
+    await _create_volume(server, identifier_of("v"), request("v"))
     await _create_volume(server, Identifier("full", ("x",), "v"), request("full v"))
-    await securables.create_model(server, called("m"), comment=None, request=request("m"))
+    await securables.create_model(server, identifier_of("m"), comment=None, request=request("m"))
     await _create_version(server, request("version"))
-    await _create_table(server, called("t"), request("t"))
+    await _create_table(server, identifier_of("t"), request("t"))
     await registry.create_credential(server, "k", role=ROLE, comment=None, request=request("k"))
     await _create_location(server, "l", request("l"))
     await access.create_user(server, UserResource(emails=(Email("old@x.org"),)), request("old"))
@@ -114,7 +114,7 @@ async def _create_volume(server: Lake, identifier: Identifier, sent: Request) ->
 
 async def _create_version(server: Lake, sent: Request) -> object:
     return await model_versions.create_version(
-        server, called("m"), model_versions.NewVersion("source", None, None), sent
+        server, identifier_of("m"), model_versions.NewVersion("source", None, None), sent
     )
 
 
@@ -139,7 +139,7 @@ async def _found(work: Awaitable[object]) -> bool:
 
 
 async def _versions(server: Lake) -> list[int]:
-    found = await model_versions.list_versions(server, called("m"), ListRequest(None, None))
+    found = await model_versions.list_versions(server, identifier_of("m"), ListRequest(None, None))
     return [version.version for version in found.versions]
 
 
@@ -151,8 +151,8 @@ async def _catalog_comment(server: Lake) -> str | None:
 async def _volume_names(server: Lake) -> dict[str, str | None]:
     names: dict[str, str | None] = {}
     for name in ("v", "w"):
-        if await _found(securables.load_securable(server, called(name), "volume")):
-            names[name] = (await securables.load_securable(server, called(name), "volume")).comment
+        if await _found(securables.load_securable(server, identifier_of(name), "volume")):
+            names[name] = (await securables.load_securable(server, identifier_of(name), "volume")).comment
     return names
 
 
@@ -220,49 +220,51 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "create volume",
-        lambda server, sent: _create_volume(server, called("new"), sent),
-        lambda server: _found(securables.load_securable(server, called("new"), "volume")),
+        lambda server, sent: _create_volume(server, identifier_of("new"), sent),
+        lambda server: _found(securables.load_securable(server, identifier_of("new"), "volume")),
         expected=True,
-        undone=lambda server, sent: securables.drop_securable(server, called("new"), "volume", sent),
+        undone=lambda server, sent: securables.drop_securable(server, identifier_of("new"), "volume", sent),
         undone_as=False,
     ),
     Mutation(
         "create function",
-        lambda server, sent: securables.create_function(server, called("new"), FUNCTION, comment=None, request=sent),
-        lambda server: _found(securables.load_securable(server, called("new"), "function")),
+        lambda server, sent: securables.create_function(
+            server, identifier_of("new"), FUNCTION, comment=None, request=sent
+        ),
+        lambda server: _found(securables.load_securable(server, identifier_of("new"), "function")),
         expected=True,
     ),
     Mutation(
         "change and rename volume",
         lambda server, sent: securables.update_securable(
-            server, called("v"), "volume", comment="new", new_name="w", request=sent
+            server, identifier_of("v"), "volume", comment="new", new_name="w", request=sent
         ),
         _volume_names,
         {"w": "new"},
     ),
     Mutation(
         "drop volume",
-        lambda server, sent: securables.drop_securable(server, called("v"), "volume", sent),
-        lambda server: _found(securables.load_securable(server, called("v"), "volume")),
+        lambda server, sent: securables.drop_securable(server, identifier_of("v"), "volume", sent),
+        lambda server: _found(securables.load_securable(server, identifier_of("v"), "volume")),
         expected=False,
     ),
     Mutation("create model version", _create_version, _versions, [1, 2]),
     Mutation(
         "drop model version",
-        lambda server, sent: model_versions.drop_version(server, called("m"), 1, sent),
+        lambda server, sent: model_versions.drop_version(server, identifier_of("m"), 1, sent),
         _versions,
         [],
     ),
     Mutation(
         "create table",
-        lambda server, sent: _create_table(server, called("new"), sent),
-        lambda server: _found(tables.load_table(server, called("new"))),
+        lambda server, sent: _create_table(server, identifier_of("new"), sent),
+        lambda server: _found(tables.load_table(server, identifier_of("new"))),
         expected=True,
     ),
     Mutation(
         "drop table",
-        lambda server, sent: tables.drop_table(server, called("t"), sent),
-        lambda server: _found(tables.load_table(server, called("t"))),
+        lambda server, sent: tables.drop_table(server, identifier_of("t"), sent),
+        lambda server: _found(tables.load_table(server, identifier_of("t"))),
         expected=False,
     ),
     Mutation(

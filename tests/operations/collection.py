@@ -7,7 +7,7 @@ from sandur.errors import SandurError
 from sandur.operations.janitors import metadata
 from sandur.operations.lake import Lake
 from sandur.storage.contract import list_all
-from tests.operations.requests import called
+from tests.operations.requests import identifier_of
 
 
 async def folders(lake: Lake) -> Mapping[str, Folder]:
@@ -44,7 +44,7 @@ async def collect_each(lake: Lake) -> None:
 
 async def metadata_files(lake: Lake, name: str) -> list[str]:
     """The names of all metadata files of a table."""
-    found = await lake.name(called(name)).read()
+    found = await lake.name(identifier_of(name)).read()
     assert found is not None
     pointer = await lake.pointer(found.value.uuid).read()
     assert pointer is not None

@@ -12,9 +12,9 @@ from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.publishing import published_location, staged_location
 from sandur.operations.delta.tables import NewTable, create_from_staging, stage_table
 from sandur.operations.lake import Lake
-from tests.operations.requests import TIMESTAMP_MS, called, request
+from tests.operations.requests import TIMESTAMP_MS, identifier_of, request
 
-D = called("d")
+D = identifier_of("d")
 
 PROTOCOL = Protocol(
     min_reader_version=3,
@@ -28,7 +28,7 @@ COLUMNS: dict[str, object] = {
 }
 
 
-def wanted(location: str, uuid: str, identifier: Identifier = D) -> NewTable:
+def new_delta_table(location: str, uuid: str, identifier: Identifier = D) -> NewTable:
     return NewTable(
         identifier=identifier,
         table_type="MANAGED",
@@ -42,7 +42,7 @@ def wanted(location: str, uuid: str, identifier: Identifier = D) -> NewTable:
 async def create_managed(lake: Lake, identifier: Identifier = D) -> DeltaTable:
     stage = await stage_table(lake, identifier)
     label = request(f"finalize {stage.uuid}")
-    return await create_from_staging(lake, wanted(stage.location, stage.uuid, identifier), request=label)
+    return await create_from_staging(lake, new_delta_table(stage.location, stage.uuid, identifier), request=label)
 
 
 def commit_file(version: int, name: str = "") -> CommitFile:
@@ -55,7 +55,7 @@ def commit_file(version: int, name: str = "") -> CommitFile:
     )
 
 
-def adds(table: DeltaTable, version: int, name: str = "", *, published: int | None = None) -> DeltaChange:
+def add_change(table: DeltaTable, version: int, name: str = "", *, published: int | None = None) -> DeltaChange:
     return DeltaChange(asserted_uuid=table.uuid, commit=commit_file(version, name), published=published)
 
 
@@ -68,7 +68,9 @@ async def add(
     published: int | None = None,
     identifier: Identifier = D,
 ) -> DeltaTable:
-    return await update_table(lake, identifier, adds(table, version, name, published=published), request("commit"))
+    return await update_table(
+        lake, identifier, add_change(table, version, name, published=published), request("commit")
+    )
 
 
 async def publish(lake: Lake, table: DeltaTable, version: int, content: bytes = b"{}") -> None:

@@ -92,7 +92,7 @@ def _chain_of(head: Head, receipts: Mapping[str, Receipt]) -> Sequence[Receipt]:
     return chain
 
 
-async def judge(
+async def check_invariants(
     lake: Lake, *, files_may_be_gone: bool = False, pointers_may_be_gone: bool = False
 ) -> Mapping[str, Chain]:
     """Assert all invariants of a store at rest; returns the chains."""

@@ -15,7 +15,7 @@ from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.lakes import make_lake
-from tests.operations.requests import copied, furnish
+from tests.operations.requests import copy_store, set_up_catalog
 
 HOUR_MS: Final = 3_600_000
 LONG_MS: Final = 2 * DAY_MS
@@ -24,27 +24,27 @@ LONG_MS: Final = 2 * DAY_MS
 _CALLS_MAX: Final = 200
 
 
-class Trouble(list[str]):
+class ReportedErrors(list[str]):
     """The errors that the janitors reported."""
 
     def __call__(self, what: str, error: SandurError) -> None:
         self.append(f"{what}: {type(error).__name__}: {error}")
 
 
-class Shore:
+class Cluster:
     """A store, a clock, and servers that start and die."""
 
     def __init__(self, seed: int | None = None, **settings: object) -> None:
         self.clock = FixedClock(seed=seed or 0)
         self.store = MemoryStore(seed=seed, clock=self.clock)
         self.settings = settings
-        self.trouble = Trouble()
+        self.errors = ReportedErrors()
 
     @classmethod
-    async def furnished(cls, seed: int | None = None, **settings: object) -> "Shore":
-        shore = cls(seed, **settings)
-        await furnish(shore.server())
-        return shore
+    async def with_catalog(cls, seed: int | None = None, **settings: object) -> "Cluster":
+        cluster = cls(seed, **settings)
+        await set_up_catalog(cluster.server())
+        return cluster
 
     def server(self, store: ObjectStore | None = None) -> Lake:
         """A new server without caches."""
@@ -53,7 +53,7 @@ class Shore:
     async def sweep(self, store: ObjectStore | None = None) -> Mapping[str, int]:
         """Run all janitors once; returns the counts without the objects that were kept."""
         server = self.server(store)
-        run = await run_janitors(server, {}, on_error=self.trouble)
+        run = await run_janitors(server, {}, on_error=self.errors)
         await server.background.drain()
         return {
             outcome: times
@@ -61,18 +61,18 @@ class Shore:
             if times and not outcome.endswith(("_kept", "_changed"))
         }
 
-    async def dies_when(
-        self, work: Callable[[Lake], Awaitable[object]], is_so: Callable[[Lake], Awaitable[bool]]
+    async def kill_when(
+        self, work: Callable[[Lake], Awaitable[object]], condition: Callable[[Lake], Awaitable[bool]]
     ) -> None:
         """Let a server work, and kill it after the first call that makes the condition true."""
         origin = self.store, self.clock
         for calls in range(1, _CALLS_MAX):
-            self.store, self.clock = copied(*origin)
+            self.store, self.clock = copy_store(*origin)
             server = self.server(DyingStore(self.store, dies_at=calls, after=True))
             with contextlib.suppress(Died):
                 await work(server)
             await server.background.drain()
-            if await is_so(self.server()):
+            if await condition(self.server()):
                 return
         pytest.fail("the server never died there")
 

@@ -56,7 +56,7 @@ async def put_name(lake: Lake, identifier: Identifier, *, kind: Kind = "table") 
     return (await cell.swap(name, expected=before.version if before else ABSENT)).value
 
 
-async def take_name_away(lake: Lake, identifier: Identifier) -> None:
+async def remove_name(lake: Lake, identifier: Identifier) -> None:
     """Drop a name that `put_name` made."""
     cell = lake.name(identifier)
     before = await cell.read()
@@ -64,7 +64,7 @@ async def take_name_away(lake: Lake, identifier: Identifier) -> None:
         await cell.swap(replace(before.value, state="dropped"), expected=before.version)
 
 
-async def work_off_marks(lake: Lake) -> None:
+async def visit_marks(lake: Lake) -> None:
     """Do the janitor's work for every mark of any age; young marks stay, because their operations remove them."""
     for listed in await list_all(lake.store, lake.layout.marks_folder()):
         await leftovers.visit_mark(lake, listed)

@@ -21,7 +21,7 @@ TIMESTAMP_MS: Final = 1_767_225_600_000
 SCHEMA: Final = {"type": "struct", "fields": [{"id": 0, "name": "x", "type": "long", "required": True}]}
 
 
-def called(name: str, namespace: Namespace = NAMESPACE) -> Identifier:
+def identifier_of(name: str, namespace: Namespace = NAMESPACE) -> Identifier:
     return Identifier(*namespace, name)
 
 
@@ -30,11 +30,11 @@ def request(label: str, *, key: str | None = None) -> Request:
     return Request(hashlib.sha256(label.encode()).hexdigest(), key)
 
 
-def keyed(label: str) -> Request:
+def keyed_request(label: str) -> Request:
     return request(label, key=f"key of {label}")
 
 
-async def furnish(lake: Lake) -> None:
+async def set_up_catalog(lake: Lake) -> None:
     """A catalog `main` with the namespaces `a` and `b`."""
     await lake.catalog("main").create(Catalog(name="main", id="catalog", root=f"{lake.area}/main"))
     for namespace in (NAMESPACE, ELSEWHERE):
@@ -91,7 +91,7 @@ def append(
     )
 
 
-def created_by_commit(uuid: str, *more: dict[str, Any]) -> TableCommit:
+def create_commit(uuid: str, *more: dict[str, Any]) -> TableCommit:
     """The end of a create transaction, as clients send it."""
     return commit(
         {"action": "assign-uuid", "uuid": uuid},
@@ -123,7 +123,7 @@ def view(name: str, sql: str = "select 1", **fields: object) -> CreateView:
     return decode_create_view(json.dumps(body).encode())
 
 
-def view_replaced(sql: str, *, uuid: str | None = None) -> ViewCommit:
+def replace_view(sql: str, *, uuid: str | None = None) -> ViewCommit:
     body = {
         "requirements": [{"type": "assert-view-uuid", "uuid": uuid}] if uuid else [],
         "updates": [
@@ -152,7 +152,7 @@ def content(loaded: LoadedTable) -> dict[str, Any]:
     return metadata
 
 
-def copied(store: MemoryStore, clock: FixedClock) -> tuple[MemoryStore, FixedClock]:
+def copy_store(store: MemoryStore, clock: FixedClock) -> tuple[MemoryStore, FixedClock]:
     """A copy of the store with the same objects and versions, and a clock that continues at the same time."""
     ticking = copy.deepcopy(clock)
     twin = MemoryStore(clock=ticking)

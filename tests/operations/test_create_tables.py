@@ -15,39 +15,39 @@ from sandur.operations.tables.rename import rename
 from sandur.operations.tables.views import create_view
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.invariants import judge
+from tests.operations.invariants import check_invariants
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
     NAMESPACE,
     append,
-    called,
     commit,
     content,
     create,
-    created_by_commit,
-    furnish,
-    keyed,
+    create_commit,
+    identifier_of,
+    keyed_request,
     load,
     request,
     same_uuid,
     set_location,
     set_property,
+    set_up_catalog,
     table,
     view,
 )
 
-T = called("t")
+T = identifier_of("t")
 UUID = "5b6b2b4e-0000-4000-8000-00000000000a"
 
 
 @pytest.fixture
 async def lake() -> Lake:
     lake = make_lake()
-    await furnish(lake)
+    await set_up_catalog(lake)
     return lake
 
 
-def again(lake: Lake) -> Lake:
+def restarted(lake: Lake) -> Lake:
     """Another server on the same store."""
     return make_lake(lake.store, lake.clock)
 
@@ -55,7 +55,7 @@ def again(lake: Lake) -> Lake:
 async def test_the_answer_to_a_creation_equals_the_loaded_table(lake: Lake) -> None:
     made = await create(lake, "t", properties={"owner": "me"})
 
-    loaded = await load(again(lake), T)
+    loaded = await load(restarted(lake), T)
 
     assert loaded == made
     assert content(made)["properties"]["owner"] == "me"
@@ -79,7 +79,7 @@ async def test_tables_and_views_share_one_name_space(lake: Lake) -> None:
     with pytest.raises(AlreadyExists, match=r"^View with same name already exists: a\.v$"):
         await create_table(lake, NAMESPACE, table("v"), request("table v"))
     with pytest.raises(AlreadyExists, match=r"^View with same name already exists: a\.v$"):
-        await commit_table(lake, called("v"), created_by_commit(UUID), request("commit v"))
+        await commit_table(lake, identifier_of("v"), create_commit(UUID), request("commit v"))
     with pytest.raises(AlreadyExists, match=r"^Table with same name already exists: a\.t$"):
         await create_view(lake, NAMESPACE, view("t"), request("view t"))
     with pytest.raises(AlreadyExists, match=r"^View already exists: a\.v$"):
@@ -101,29 +101,29 @@ async def test_properties_of_the_catalog_cannot_be_set(lake: Lake, key: str) -> 
         await create_table(lake, NAMESPACE, table("t", properties={key: "1"}), request("create"))
     await create(lake, "u")
     with pytest.raises(Invalid, match=key):
-        await commit_table(lake, called("u"), commit(set_property(key, "1")), request("commit"))
+        await commit_table(lake, identifier_of("u"), commit(set_property(key, "1")), request("commit"))
     with pytest.raises(Invalid, match=key):
-        await commit_table(lake, T, created_by_commit(UUID, set_property(key, "1")), request("by commit"))
+        await commit_table(lake, T, create_commit(UUID, set_property(key, "1")), request("by commit"))
 
     assert not await table_exists(lake, T)
 
 
 async def test_every_server_gives_the_same_answer_to_a_keyed_create(lake: Lake) -> None:
-    made = await create_table(lake, NAMESPACE, table("t"), keyed("create"))
+    made = await create_table(lake, NAMESPACE, table("t"), keyed_request("create"))
     await lake.background.drain()
 
-    assert await create_table(lake, NAMESPACE, table("t"), keyed("create")) == made
-    assert await create_table(again(lake), NAMESPACE, table("t"), keyed("create")) == made
+    assert await create_table(lake, NAMESPACE, table("t"), keyed_request("create")) == made
+    assert await create_table(restarted(lake), NAMESPACE, table("t"), keyed_request("create")) == made
 
 
 async def test_a_keyed_refusal_is_repeated_after_its_reason_is_gone(lake: Lake) -> None:
     await create(lake, "t")
     with pytest.raises(AlreadyExists):
-        await create_table(lake, NAMESPACE, table("t"), keyed("create"))
+        await create_table(lake, NAMESPACE, table("t"), keyed_request("create"))
     await drop_name(lake, T, kind="table", request=request("drop"))
 
     with pytest.raises(AlreadyExists, match=r"^Table already exists: a\.t$"):
-        await create_table(again(lake), NAMESPACE, table("t"), keyed("create"))
+        await create_table(restarted(lake), NAMESPACE, table("t"), keyed_request("create"))
 
     assert not await table_exists(lake, T)
 
@@ -134,17 +134,17 @@ async def test_a_key_that_was_used_for_another_request_is_refused(lake: Lake) ->
     with pytest.raises(KeyReused, match="k was already used for a different request"):
         await create_table(lake, NAMESPACE, table("u"), request("two", key="k"))
 
-    assert not await table_exists(lake, called("u"))
+    assert not await table_exists(lake, identifier_of("u"))
 
 
 async def test_a_replay_finds_the_table_after_it_was_renamed_or_dropped(lake: Lake) -> None:
-    made = await create_table(lake, NAMESPACE, table("t"), keyed("create"))
-    await rename(lake, T, called("u"), kind="table", request=request("rename"))
-    assert await create_table(again(lake), NAMESPACE, table("t"), keyed("create")) == made
+    made = await create_table(lake, NAMESPACE, table("t"), keyed_request("create"))
+    await rename(lake, T, identifier_of("u"), kind="table", request=request("rename"))
+    assert await create_table(restarted(lake), NAMESPACE, table("t"), keyed_request("create")) == made
 
-    await drop_name(lake, called("u"), kind="table", request=request("drop"))
+    await drop_name(lake, identifier_of("u"), kind="table", request=request("drop"))
 
-    assert await create_table(again(lake), NAMESPACE, table("t"), keyed("create")) == made
+    assert await create_table(restarted(lake), NAMESPACE, table("t"), keyed_request("create")) == made
     assert not await table_exists(lake, T)
 
 
@@ -152,61 +152,61 @@ async def test_a_young_claim_is_busy_and_a_stale_one_is_taken_over() -> None:
     clock = FixedClock()
     store = MemoryStore(clock=clock)
     first = make_lake(store, clock)
-    await furnish(first)
+    await set_up_catalog(first)
     claim = Claim(
         state="open",
-        request_hash=keyed("create").hash,
+        request_hash=keyed_request("create").hash,
         operation="create-table",
         owner="somebody",
         started_ms=clock.now_ms(),
         uuid=UUID,
         namespace_id="id of a",
     )
-    await first.claim("create-table", key_hash_of(keyed("create")) or "").create(claim)
+    await first.claim("create-table", key_hash_of(keyed_request("create")) or "").create(claim)
 
     with pytest.raises(Busy) as busy:
-        await create_table(make_lake(store, clock), NAMESPACE, table("t"), keyed("create"))
+        await create_table(make_lake(store, clock), NAMESPACE, table("t"), keyed_request("create"))
     clock.advance(first.settings.claim_timeout_ms)
-    made = await create_table(make_lake(store, clock), NAMESPACE, table("t"), keyed("create"))
+    made = await create_table(make_lake(store, clock), NAMESPACE, table("t"), keyed_request("create"))
 
     assert 1 <= busy.value.retry_after_seconds <= 5
     assert made.table_uuid == UUID
 
 
 async def test_a_commit_with_assert_create_creates_the_table(lake: Lake) -> None:
-    made = await commit_table(lake, T, created_by_commit(UUID, set_property("p", "1")), request("create"))
+    made = await commit_table(lake, T, create_commit(UUID, set_property("p", "1")), request("create"))
     await lake.background.drain()
 
     assert made.table_uuid == UUID
     assert content(made)["metadata-log"] == []
     assert content(made)["properties"]["p"] == "1"
-    assert await load(again(lake), T) == made
+    assert await load(restarted(lake), T) == made
 
 
 async def test_a_commit_with_assert_create_that_lost_the_race_is_a_conflict(lake: Lake) -> None:
     await create(lake, "t")
 
     with pytest.raises(Conflict, match=r"^Requirement failed: table already exists$"):
-        await commit_table(lake, T, created_by_commit(UUID), request("create"))
+        await commit_table(lake, T, create_commit(UUID), request("create"))
 
 
 async def test_a_repeated_create_by_commit_without_a_key_is_recognized(lake: Lake) -> None:
-    made = await commit_table(lake, T, created_by_commit(UUID), request("create"))
-    assert await commit_table(again(lake), T, created_by_commit(UUID), request("create")) == made
+    made = await commit_table(lake, T, create_commit(UUID), request("create"))
+    assert await commit_table(restarted(lake), T, create_commit(UUID), request("create")) == made
 
     await lake.background.drain()
-    await rename(lake, T, called("u"), kind="table", request=request("rename"))
+    await rename(lake, T, identifier_of("u"), kind="table", request=request("rename"))
 
-    assert await commit_table(again(lake), T, created_by_commit(UUID), request("create")) == made
+    assert await commit_table(restarted(lake), T, create_commit(UUID), request("create")) == made
     assert not await table_exists(lake, T)
-    await judge(again(lake))
+    await check_invariants(restarted(lake))
 
 
 async def test_the_uuid_of_another_request_is_a_conflict_and_not_a_replay(lake: Lake) -> None:
-    await commit_table(lake, T, created_by_commit(UUID), request("create"))
+    await commit_table(lake, T, create_commit(UUID), request("create"))
 
     with pytest.raises(Conflict):
-        await commit_table(lake, T, created_by_commit(UUID, set_property("p", "1")), request("another"))
+        await commit_table(lake, T, create_commit(UUID, set_property("p", "1")), request("another"))
 
 
 async def test_a_commit_to_a_missing_table_is_not_found_and_never_a_conflict(lake: Lake) -> None:
@@ -215,7 +215,7 @@ async def test_a_commit_to_a_missing_table_is_not_found_and_never_a_conflict(lak
     assert refused.value.subject == "table"
 
     with pytest.raises(NotFound, match=r"^Table does not exist: a\.t$"):
-        await commit_table(lake, T, append(1, uuid=UUID), keyed("commit"))
+        await commit_table(lake, T, append(1, uuid=UUID), keyed_request("commit"))
 
 
 async def test_assert_create_cannot_be_combined_with_another_requirement(lake: Lake) -> None:
@@ -232,16 +232,16 @@ async def test_a_stage_is_invisible_and_writes_nothing_at_the_table_location(lak
 
     assert staged.metadata_location is None
     assert content(staged)["table-uuid"] == staged.table_uuid
-    assert not await table_exists(again(lake), T)
+    assert not await table_exists(restarted(lake), T)
     assert not await lake.store.list("tables/")
     await create(lake, "t")
 
 
 async def test_a_commit_creates_the_staged_table_and_deletes_the_stage(lake: Lake) -> None:
     staged = await create_table(lake, NAMESPACE, table("t", stage_create=True), request("stage"))
-    change = created_by_commit(staged.table_uuid, set_location(content(staged)["location"]))
+    change = create_commit(staged.table_uuid, set_location(content(staged)["location"]))
 
-    made = await commit_table(again(lake), T, change, request("create"))
+    made = await commit_table(restarted(lake), T, change, request("create"))
     await lake.background.drain()
 
     assert (made.table_uuid, content(made)["location"]) == (staged.table_uuid, content(staged)["location"])
@@ -260,7 +260,9 @@ async def test_a_stage_is_refused_for_the_same_reasons_as_a_creation(lake: Lake)
 
 
 async def test_a_keyed_stage_is_created_once_and_gets_the_same_answer(lake: Lake) -> None:
-    staged = await create_table(lake, NAMESPACE, table("t", stage_create=True), keyed("stage"))
+    staged = await create_table(lake, NAMESPACE, table("t", stage_create=True), keyed_request("stage"))
 
-    assert await create_table(again(lake), NAMESPACE, table("t", stage_create=True), keyed("stage")) == staged
+    assert (
+        await create_table(restarted(lake), NAMESPACE, table("t", stage_create=True), keyed_request("stage")) == staged
+    )
     assert len(await lake.store.list(lake.layout.stages_folder())) == 1

@@ -14,15 +14,24 @@ from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
-from tests.operations.delta_requests import D, add, adds, commit_file, create_managed, names_in, publish, write_staged
+from tests.operations.delta_requests import (
+    D,
+    add,
+    add_change,
+    commit_file,
+    create_managed,
+    names_in,
+    publish,
+    write_staged,
+)
 from tests.operations.lakes import make_lake
-from tests.operations.requests import called, furnish, request
+from tests.operations.requests import identifier_of, request, set_up_catalog
 
 
 @pytest.fixture
 async def lake() -> Lake:
     made = make_lake()
-    await furnish(made)
+    await set_up_catalog(made)
     return made
 
 
@@ -146,7 +155,7 @@ async def test_the_number_of_unpublished_commits_is_bounded(lake: Lake) -> None:
 
 async def test_the_bound_on_unpublished_commits_is_a_setting() -> None:
     lake = make_lake(delta_unpublished_max=2)
-    await furnish(lake)
+    await set_up_catalog(lake)
     table = await create_managed(lake)
     await add(lake, table, 1)
     await add(lake, table, 2)
@@ -173,12 +182,12 @@ async def test_a_forgotten_commit_is_recognized_by_its_bytes(lake: Lake) -> None
 
 async def test_the_asserted_uuid_must_be_the_uuid_of_the_table(lake: Lake) -> None:
     table = await create_managed(lake)
-    other = await create_managed(lake, called("e"))
+    other = await create_managed(lake, identifier_of("e"))
 
     with pytest.raises(Conflict, match="assert-table-uuid"):
-        await update_table(lake, D, adds(other, 1), request("c"))
+        await update_table(lake, D, add_change(other, 1), request("c"))
     with pytest.raises(Conflict, match="assert-table-uuid"):
-        await update_table(lake, D, adds(replace(table, uuid="no such"), 1), request("c"))
+        await update_table(lake, D, add_change(replace(table, uuid="no such"), 1), request("c"))
 
 
 async def test_a_data_commit_keeps_the_etag_and_a_metadata_change_replaces_it(lake: Lake) -> None:
@@ -205,11 +214,11 @@ async def test_a_stale_etag_is_a_conflict_unless_the_commit_is_a_replay(lake: La
     table = await create_managed(lake)
     await add(lake, table, 1)
     await update_table(lake, D, DeltaChange(asserted_uuid=table.uuid, comment=Comment("c")), request("comment"))
-    stale = adds(table, 2)._replace(asserted_etag=table.etag)
+    stale = add_change(table, 2)._replace(asserted_etag=table.etag)
 
     with pytest.raises(Conflict, match="assert-etag"):
         await update_table(lake, D, stale, request("c"))
-    replay = adds(table, 1)._replace(asserted_etag=table.etag)
+    replay = add_change(table, 1)._replace(asserted_etag=table.etag)
     assert (await update_table(lake, D, replay, request("c"))).last_version == 1
 
 
@@ -247,8 +256,8 @@ async def test_a_commit_by_id_reaches_a_renamed_table(lake: Lake) -> None:
     await add(lake, table, 1)
     await rename_table(make_lake(lake.store), D, "e", request=request("rename"))
 
-    assert (await update_table(lake, None, adds(table, 2), request("c"))).last_version == 2
-    assert (await add(lake, table, 3, identifier=called("e"))).last_version == 3
+    assert (await update_table(lake, None, add_change(table, 2), request("c"))).last_version == 2
+    assert (await add(lake, table, 3, identifier=identifier_of("e"))).last_version == 3
 
 
 async def test_a_commit_to_a_dropped_table_is_not_found(lake: Lake) -> None:
@@ -259,7 +268,7 @@ async def test_a_commit_to_a_dropped_table_is_not_found(lake: Lake) -> None:
     with pytest.raises(NotFound):
         await add(lake, table, 2)
     with pytest.raises(NotFound):
-        await update_table(lake, None, adds(table, 2), request("c"))
+        await update_table(lake, None, add_change(table, 2), request("c"))
 
 
 async def test_receipts_of_commits_form_a_chain(lake: Lake) -> None:
@@ -286,7 +295,7 @@ class TestRounds:
         clock = FixedClock()
         spy = SpyStore(MemoryStore(clock=clock))
         warm = make_lake(spy, clock)
-        await furnish(warm)
+        await set_up_catalog(warm)
         table = await create_managed(warm)
         await add(warm, table, 1)
         await warm.background.drain()
@@ -308,7 +317,7 @@ class TestRounds:
         clock = FixedClock()
         spy = SpyStore(MemoryStore(clock=clock))
         warm = make_lake(spy, clock)
-        await furnish(warm)
+        await set_up_catalog(warm)
         await create_managed(warm)
         await warm.background.drain()
         await load_delta_table(warm, D)

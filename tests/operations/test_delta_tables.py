@@ -21,9 +21,9 @@ from sandur.operations.tables.documents import load_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.names import resolve_name
 from sandur.operations.tables.rename import rename
-from tests.operations.delta_requests import D, create_managed, names_in, wanted
+from tests.operations.delta_requests import D, create_managed, names_in, new_delta_table
 from tests.operations.lakes import make_lake
-from tests.operations.requests import called, create, furnish, request
+from tests.operations.requests import create, identifier_of, request, set_up_catalog
 
 ELSEWHERE = "memory://store/tables/default/default/main/ext/t"
 
@@ -31,7 +31,7 @@ ELSEWHERE = "memory://store/tables/default/default/main/ext/t"
 @pytest.fixture
 async def lake() -> Lake:
     made = make_lake()
-    await furnish(made)
+    await set_up_catalog(made)
     return made
 
 
@@ -47,7 +47,7 @@ async def test_a_stage_is_not_visible_as_a_table(lake: Lake) -> None:
 async def test_a_stage_becomes_the_table_with_its_id(lake: Lake) -> None:
     stage = await stage_table(lake, D)
 
-    table = await create_from_staging(lake, wanted(stage.location, stage.uuid), request=request("r"))
+    table = await create_from_staging(lake, new_delta_table(stage.location, stage.uuid), request=request("r"))
 
     found = await load_delta_table(lake, D)
     assert table.uuid == stage.uuid == found.uuid
@@ -58,7 +58,7 @@ async def test_a_stage_becomes_the_table_with_its_id(lake: Lake) -> None:
 
 async def test_a_repeated_finalization_gets_the_same_answer(lake: Lake) -> None:
     stage = await stage_table(lake, D)
-    new_table = wanted(stage.location, stage.uuid)
+    new_table = new_delta_table(stage.location, stage.uuid)
     first = await create_from_staging(lake, new_table, request=request("r"))
 
     again = await create_from_staging(make_lake(lake.store), new_table, request=request("r"))
@@ -69,12 +69,14 @@ async def test_a_repeated_finalization_gets_the_same_answer(lake: Lake) -> None:
 
 async def test_a_stage_becomes_at_most_one_table(lake: Lake) -> None:
     stage = await stage_table(lake, D)
-    await create_from_staging(lake, wanted(stage.location, stage.uuid), request=request("r"))
+    await create_from_staging(lake, new_delta_table(stage.location, stage.uuid), request=request("r"))
     await lake.background.drain()
 
     with pytest.raises(Invalid, match="is already a table"):
-        await create_from_staging(lake, wanted(stage.location, stage.uuid, called("e")), request=request("another"))
-    assert await resolve_name(lake, called("e")) is None
+        await create_from_staging(
+            lake, new_delta_table(stage.location, stage.uuid, identifier_of("e")), request=request("another")
+        )
+    assert await resolve_name(lake, identifier_of("e")) is None
 
 
 async def test_a_second_finalization_is_busy_while_the_first_is_in_progress(lake: Lake) -> None:
@@ -84,16 +86,16 @@ async def test_a_second_finalization_is_busy_while_the_first_is_in_progress(lake
     )
 
     with pytest.raises(Busy):
-        await create_from_staging(lake, wanted(stage.location, stage.uuid), request=request("r"))
+        await create_from_staging(lake, new_delta_table(stage.location, stage.uuid), request=request("r"))
 
 
 async def test_a_finalization_without_a_stage_is_not_found(lake: Lake) -> None:
     stage = await stage_table(lake, D)
 
     with pytest.raises(NotFound, match="Staging table"):
-        await create_from_staging(lake, wanted("memory://store/x/y", stage.uuid), request=request("r"))
+        await create_from_staging(lake, new_delta_table("memory://store/x/y", stage.uuid), request=request("r"))
     with pytest.raises(NotFound, match="Staging table"):
-        await create_from_staging(lake, wanted(f"memory://x/{stage.uuid}", stage.uuid), request=request("r"))
+        await create_from_staging(lake, new_delta_table(f"memory://x/{stage.uuid}", stage.uuid), request=request("r"))
 
 
 async def test_only_the_creator_of_a_stage_can_finalize_it(lake: Lake) -> None:
@@ -101,24 +103,26 @@ async def test_only_the_creator_of_a_stage_can_finalize_it(lake: Lake) -> None:
     by_ann = Request(hash="a", source=Source(kind="rest", principal="ann"))
 
     with pytest.raises(Forbidden):
-        await create_from_staging(lake, wanted(stage.location, stage.uuid), request=request("r"))
-    assert (await create_from_staging(lake, wanted(stage.location, stage.uuid), request=by_ann)).owner == "ann"
+        await create_from_staging(lake, new_delta_table(stage.location, stage.uuid), request=request("r"))
+    assert (await create_from_staging(lake, new_delta_table(stage.location, stage.uuid), request=by_ann)).owner == "ann"
 
 
 async def test_a_table_id_of_another_table_in_the_properties_is_refused(lake: Lake) -> None:
     stage = await stage_table(lake, D)
 
     with pytest.raises(Invalid, match=r"io\.unitycatalog\.tableId"):
-        await create_from_staging(lake, wanted(stage.location, "another"), request=request("r"))
+        await create_from_staging(lake, new_delta_table(stage.location, "another"), request=request("r"))
 
 
 async def test_names_are_unique_across_formats(lake: Lake) -> None:
     await create(lake, "t")
     stage = await stage_table(lake, D)
     with pytest.raises(AlreadyExists):
-        await stage_table(lake, called("t"))
+        await stage_table(lake, identifier_of("t"))
     with pytest.raises(AlreadyExists):
-        await create_from_staging(lake, wanted(stage.location, stage.uuid, called("t")), request=request("r"))
+        await create_from_staging(
+            lake, new_delta_table(stage.location, stage.uuid, identifier_of("t")), request=request("r")
+        )
 
     await create_managed(lake)
     with pytest.raises(AlreadyExists):
@@ -133,7 +137,7 @@ async def test_a_delta_table_is_invisible_to_iceberg_clients(lake: Lake) -> None
     with pytest.raises(NotFound):
         await drop_name(lake, D, kind="table", request=request("drop"))
     with pytest.raises(NotFound):
-        await rename(lake, D, called("e"), kind="table", request=request("rename"))
+        await rename(lake, D, identifier_of("e"), kind="table", request=request("rename"))
     assert (await load_delta_table(lake, D)).state in {"live", "unbound"}
 
 
@@ -141,7 +145,7 @@ async def test_a_delta_load_of_an_iceberg_table_raises_wrong_format(lake: Lake) 
     await create(lake, "t")
 
     with pytest.raises(WrongFormat):
-        await load_delta_table(lake, called("t"))
+        await load_delta_table(lake, identifier_of("t"))
 
 
 async def test_an_external_table_must_be_in_an_allowed_location(lake: Lake) -> None:
@@ -156,7 +160,7 @@ async def test_an_external_table_must_be_in_an_allowed_location(lake: Lake) -> N
         with pytest.raises(Invalid):
             await create_external(
                 lake,
-                NewTable(identifier=called("e"), table_type="EXTERNAL", location=location),
+                NewTable(identifier=identifier_of("e"), table_type="EXTERNAL", location=location),
                 request=request("r"),
             )
     with pytest.raises(AlreadyExists):
@@ -191,11 +195,11 @@ async def test_a_drop_orders_the_purge_of_a_managed_table_and_not_of_an_external
     lake: Lake,
 ) -> None:
     table = await create_managed(lake)
-    new_table = NewTable(identifier=called("e"), table_type="EXTERNAL", location=ELSEWHERE)
+    new_table = NewTable(identifier=identifier_of("e"), table_type="EXTERNAL", location=ELSEWHERE)
     await create_external(lake, new_table, request=request("r"))
 
     await drop_table(lake, D, request=request("drop"))
-    await drop_table(lake, called("e"), request=request("drop"))
+    await drop_table(lake, identifier_of("e"), request=request("drop"))
 
     orders = await lake.store.list(lake.layout.purge_orders_folder())
     assert [lake.layout.parse_purge_order(listed.key)[0] for listed in orders] == [table.uuid]
@@ -206,6 +210,6 @@ async def test_a_renamed_table_is_found_only_under_its_new_name(lake: Lake) -> N
 
     await rename_table(lake, D, "e", request=request("rename"))
 
-    assert (await load_delta_table(lake, called("e"))).uuid == table.uuid
+    assert (await load_delta_table(lake, identifier_of("e"))).uuid == table.uuid
     with pytest.raises(NotFound):
         await load_delta_table(lake, D)

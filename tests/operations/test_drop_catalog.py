@@ -14,7 +14,7 @@ from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.lakes import make_lake
-from tests.operations.requests import keyed, request
+from tests.operations.requests import keyed_request, request
 
 NAMESPACE = Namespace("c", ("s",))
 
@@ -66,7 +66,7 @@ async def test_the_default_catalog_cannot_be_dropped() -> None:
 async def test_a_replayed_drop_keeps_a_later_catalog_of_that_name() -> None:
     server = make_lake()
     await make(server)
-    asked = keyed("drop")
+    asked = keyed_request("drop")
     await drop_catalog(server, "c", force=False, request=asked)
     await server.background.drain()
     await make(server, "again")
@@ -79,7 +79,7 @@ async def test_a_replayed_drop_keeps_a_later_catalog_of_that_name() -> None:
 async def test_a_retried_creation_is_recognized_after_a_change_and_a_drop() -> None:
     clock = FixedClock()
     store = MemoryStore(clock=clock)
-    asked = keyed("make")
+    asked = keyed_request("make")
     first = await make(make_lake(store, clock), asked=asked)
     other = make_lake(store, clock)
     await update_catalog(other, "c", comment="x", properties=None, request=request("update"))

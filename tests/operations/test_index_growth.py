@@ -12,7 +12,7 @@ from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
 from tests.operations.lakes import make_lake, put_name
-from tests.operations.test_index_updates import SCOPE, filled, table
+from tests.operations.test_index_updates import SCOPE, indexed_lake, table
 
 GROWTH_MAX = 2.0
 MEASURED = 400
@@ -27,7 +27,7 @@ class Cost(NamedTuple):
 
 
 def scattered(number: int) -> str:
-    """Names spread between those of `filled`."""
+    """Names spread between those of `indexed_lake`."""
     return f"t{(number * 7_919) % 100_003:06d}-{number}"
 
 
@@ -69,7 +69,7 @@ def check(cost: Cost, small: Cost) -> None:
 
 async def test_the_ten_thousandth_create_costs_no_more_than_twice_the_hundredth() -> None:
     small = await around_the_hundredth()
-    spy = SpyStore((await filled(10_000)).store)
+    spy = SpyStore((await indexed_lake(10_000)).store)
 
     cost = await cost_of_creates(make_lake(spy, FixedClock(seed=1)), spy, MEASURED, 10_000)
 

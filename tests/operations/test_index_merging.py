@@ -11,9 +11,9 @@ from sandur.operations.index.rebuild import merge_segments, rebuild_and_merge
 from sandur.operations.lake import Lake
 from tests.crash.gated_store import GatedStore
 from tests.fakes.dying_store import Died, DyingStore
-from tests.operations.lakes import make_lake, work_off_marks
-from tests.operations.test_index_races import Arena
-from tests.operations.test_index_updates import SCOPE, create, drop, filled, indexed, segments_of
+from tests.operations.lakes import make_lake, visit_marks
+from tests.operations.test_index_races import InterleavedCluster
+from tests.operations.test_index_updates import SCOPE, create, drop, indexed, indexed_lake, segments_of
 
 COUNT = 2 * INLINE_MAX
 _thinned: list[Lake] = []
@@ -22,7 +22,7 @@ _thinned: list[Lake] = []
 async def _nearly_empty() -> Lake:
     """An index with several segments and few entries; built once."""
     if not _thinned:
-        lake = await filled(COUNT)
+        lake = await indexed_lake(COUNT)
         for number in range(COUNT):
             if number % 40:
                 await drop(lake, f"t{number:06d}")
@@ -32,23 +32,23 @@ async def _nearly_empty() -> Lake:
 
 
 async def test_few_entries_are_merged_into_one_object() -> None:
-    arena = Arena(0)
-    await arena.copy(await _nearly_empty())
-    before = await indexed(arena.quiet())
-    segments = len(await segments_of(arena.quiet()))
+    cluster = InterleavedCluster(0)
+    await cluster.copy(await _nearly_empty())
+    before = await indexed(cluster.quiet())
+    segments = len(await segments_of(cluster.quiet()))
 
-    remade = await rebuild_and_merge(arena.quiet(), SCOPE)
+    remade = await rebuild_and_merge(cluster.quiet(), SCOPE)
 
     assert segments > 3
     assert remade == (True, len(before), segments, 0)
-    assert await indexed(arena.quiet()) == before == await arena.true_names()
-    assert await arena.inner.list(arena.quiet().layout.all_index_segments_folder()) == []
-    await create(arena.quiet(), "afterwards")
-    assert "afterwards" in await indexed(arena.quiet())
+    assert await indexed(cluster.quiet()) == before == await cluster.true_names()
+    assert await cluster.inner.list(cluster.quiet().layout.all_index_segments_folder()) == []
+    await create(cluster.quiet(), "afterwards")
+    assert "afterwards" in await indexed(cluster.quiet())
 
 
 async def test_full_segments_are_not_merged() -> None:
-    lake = await filled(COUNT)
+    lake = await indexed_lake(COUNT)
     before = await segments_of(lake)
 
     assert not await merge_segments(lake, SCOPE)
@@ -56,14 +56,14 @@ async def test_full_segments_are_not_merged() -> None:
 
 
 async def test_a_rebuild_reports_whether_the_index_was_right() -> None:
-    arena = Arena(1)
-    await create(arena.quiet(), "t")
-    manifest = await arena.quiet().index(SCOPE).read()
+    cluster = InterleavedCluster(1)
+    await create(cluster.quiet(), "t")
+    manifest = await cluster.quiet().index(SCOPE).read()
     assert manifest is not None
-    await arena.quiet().index(SCOPE).empty(expected=manifest.version)
+    await cluster.quiet().index(SCOPE).empty(expected=manifest.version)
 
-    missing = await rebuild_and_merge(arena.quiet(), SCOPE)
-    right = await rebuild_and_merge(arena.quiet(), SCOPE)
+    missing = await rebuild_and_merge(cluster.quiet(), SCOPE)
+    right = await rebuild_and_merge(cluster.quiet(), SCOPE)
 
     assert (missing.was_right, missing.entries) == (False, 1)
     assert (right.was_right, right.entries) == (True, 1)
@@ -71,25 +71,25 @@ async def test_a_rebuild_reports_whether_the_index_was_right() -> None:
 
 async def test_an_update_right_before_the_swap_of_a_merge_makes_it_lose() -> None:
     """The merge has read and written all segments; an update of an old segment must not be lost now."""
-    arena = Arena(0)
-    await arena.copy(await _nearly_empty())
-    key = arena.quiet().layout.list_index(SCOPE)
-    gate = GatedStore(arena.inner, holds=lambda call: call.name == "put" and call.key == key)
-    merging = asyncio.create_task(merge_segments(make_lake(gate, arena.clock), SCOPE))
+    cluster = InterleavedCluster(0)
+    await cluster.copy(await _nearly_empty())
+    key = cluster.quiet().layout.list_index(SCOPE)
+    gate = GatedStore(cluster.inner, holds=lambda call: call.name == "put" and call.key == key)
+    merging = asyncio.create_task(merge_segments(make_lake(gate, cluster.clock), SCOPE))
     await gate.is_held.wait()
 
-    await create(arena.quiet(), "t000100-new")
+    await create(cluster.quiet(), "t000100-new")
     gate.release()
 
     assert not await merging
-    assert await indexed(arena.quiet()) == await arena.true_names()
+    assert await indexed(cluster.quiet()) == await cluster.true_names()
 
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_updates_during_a_merge_are_not_lost(seed: int) -> None:
-    arena = Arena(seed)
-    await arena.copy(await _nearly_empty())
-    racers = [arena.racer() for _ in range(3)]
+    cluster = InterleavedCluster(seed)
+    await cluster.copy(await _nearly_empty())
+    racers = [cluster.racer() for _ in range(3)]
 
     async def many(number: int) -> None:
         for step in range(3):
@@ -100,14 +100,14 @@ async def test_updates_during_a_merge_are_not_lost(seed: int) -> None:
 
     async def merge() -> None:
         for _ in range(3):
-            await merge_segments(arena.racer(), SCOPE)
+            await merge_segments(cluster.racer(), SCOPE)
 
     await asyncio.gather(*(many(number) for number in range(len(racers))), merge())
     for racer in racers:
         await racer.background.drain()
-    await work_off_marks(arena.quiet())
+    await visit_marks(cluster.quiet())
 
-    assert await indexed(arena.quiet()) == await arena.true_names()
+    assert await indexed(cluster.quiet()) == await cluster.true_names()
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -118,14 +118,14 @@ async def test_a_merge_that_dies_anywhere_leaves_a_working_index(*, after: bool)
     dies_at = 0
     while not is_over:
         dies_at += 1
-        arena = Arena(0)
-        await arena.copy(source)
-        dying = DyingStore(arena.inner, dies_at=dies_at, after=after)
+        cluster = InterleavedCluster(0)
+        await cluster.copy(source)
+        dying = DyingStore(cluster.inner, dies_at=dies_at, after=after)
         with contextlib.suppress(Died):
-            await merge_segments(make_lake(dying, arena.clock), SCOPE)
+            await merge_segments(make_lake(dying, cluster.clock), SCOPE)
         is_over = not dying.has_died
 
-        assert await indexed(arena.quiet()) == before, f"died at {dies_at}"
-        await create(arena.quiet(), "t000001-new")
-        assert await indexed(arena.quiet()) == sorted([*before, "t000001-new"]), f"died at {dies_at}"
+        assert await indexed(cluster.quiet()) == before, f"died at {dies_at}"
+        await create(cluster.quiet(), "t000001-new")
+        assert await indexed(cluster.quiet()) == sorted([*before, "t000001-new"]), f"died at {dies_at}"
     assert dies_at > 10

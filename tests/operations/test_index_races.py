@@ -14,13 +14,13 @@ from sandur.storage.contract import ABSENT
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.yielding_store import YieldingStore
-from tests.operations.lakes import make_lake, work_off_marks
-from tests.operations.test_index_updates import SCOPE, create, drop, filled, indexed, marks
+from tests.operations.lakes import make_lake, visit_marks
+from tests.operations.test_index_updates import SCOPE, create, drop, indexed, indexed_lake, marks
 
 SEEDS = range(40)
 
 
-class Arena:
+class InterleavedCluster:
     """Separate processes over one store that interleaves them."""
 
     def __init__(self, seed: int) -> None:
@@ -60,35 +60,35 @@ async def rebuild_if_it_can(lake: Lake) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_creations_drops_and_rebuilds_leave_a_correct_index(seed: int) -> None:
-    arena = Arena(seed)
-    await create(arena.quiet(), "before")
+    cluster = InterleavedCluster(seed)
+    await create(cluster.quiet(), "before")
 
     await asyncio.gather(
-        create(arena.racer(), "one"),
-        create_and_drop(arena.racer(), "two"),
-        drop(arena.racer(), "before"),
-        rebuild_if_it_can(arena.racer()),
-        create(arena.racer(), "three"),
+        create(cluster.racer(), "one"),
+        create_and_drop(cluster.racer(), "two"),
+        drop(cluster.racer(), "before"),
+        rebuild_if_it_can(cluster.racer()),
+        create(cluster.racer(), "three"),
     )
 
-    assert await indexed(arena.quiet()) == await arena.true_names() == ["one", "three"]
-    assert await marks(arena.quiet()) == []
+    assert await indexed(cluster.quiet()) == await cluster.true_names() == ["one", "three"]
+    assert await marks(cluster.quiet()) == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_a_name_that_changes_often_is_listed_in_its_last_state(seed: int) -> None:
-    arena = Arena(seed)
-    await create(arena.quiet(), "t")
+    cluster = InterleavedCluster(seed)
+    await create(cluster.quiet(), "t")
 
     async def again() -> None:
-        lake = arena.racer()
+        lake = cluster.racer()
         await drop(lake, "t")
         await create(lake, "t")
         await drop(lake, "t")
 
-    await asyncio.gather(again(), rebuild_if_it_can(arena.racer()), rebuild_if_it_can(arena.racer()))
+    await asyncio.gather(again(), rebuild_if_it_can(cluster.racer()), rebuild_if_it_can(cluster.racer()))
 
-    assert await indexed(arena.quiet()) == await arena.true_names() == []
+    assert await indexed(cluster.quiet()) == await cluster.true_names() == []
 
 
 _sources: dict[int, Lake] = {}
@@ -99,10 +99,10 @@ _sources: dict[int, Lake] = {}
 async def test_concurrent_splits_lose_nothing(seed: int, count: int) -> None:
     """Splits run beside drops and a rebuild; a process that is too slow leaves its mark to the janitor."""
     if count not in _sources:
-        _sources[count] = await filled(count)
-    arena = Arena(seed)
-    await arena.copy(_sources[count])
-    racers = [arena.racer() for _ in range(4)]
+        _sources[count] = await indexed_lake(count)
+    cluster = InterleavedCluster(seed)
+    await cluster.copy(_sources[count])
+    racers = [cluster.racer() for _ in range(4)]
 
     async def many(number: int) -> None:
         for step in range(SEGMENT_MAX // 16):
@@ -111,10 +111,10 @@ async def test_concurrent_splits_lose_nothing(seed: int, count: int) -> None:
         with contextlib.suppress(Busy):
             await drop(racers[number], f"t{number:06d}")
 
-    await asyncio.gather(*(many(number) for number in range(len(racers))), rebuild_if_it_can(arena.racer()))
+    await asyncio.gather(*(many(number) for number in range(len(racers))), rebuild_if_it_can(cluster.racer()))
     for racer in racers:
         await racer.background.drain()
-    await work_off_marks(arena.quiet())
+    await visit_marks(cluster.quiet())
 
-    assert await indexed(arena.quiet()) == await arena.true_names()
-    assert len(await indexed(arena.quiet())) == count - len(racers) + len(racers) * (SEGMENT_MAX // 16)
+    assert await indexed(cluster.quiet()) == await cluster.true_names()
+    assert len(await indexed(cluster.quiet())) == count - len(racers) + len(racers) * (SEGMENT_MAX // 16)

@@ -21,7 +21,7 @@ from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
 from tests.operations.hooked_store import HookedStore
-from tests.operations.lakes import make_lake, put_name, take_name_away
+from tests.operations.lakes import make_lake, put_name, remove_name
 
 SPACE = Namespace("main", ("a",))
 SCOPE = names_scope(SPACE)
@@ -41,7 +41,7 @@ async def create(lake: Lake, name: str, kind: Kind = "table") -> None:
 async def drop(lake: Lake, name: str) -> None:
     operation_id = lake.clock.new_id()
     await update.mark(lake, table(name), operation_id)
-    await take_name_away(lake, table(name))
+    await remove_name(lake, table(name))
     await update.finish(lake, table(name), operation_id)
 
 
@@ -70,7 +70,7 @@ async def marks(lake: Lake) -> Sequence[str]:
     return [listed.key for listed in await lake.store.list(lake.layout.marks_folder())]
 
 
-async def filled(count: int, *, store: MemoryStore | None = None) -> Lake:
+async def indexed_lake(count: int, *, store: MemoryStore | None = None) -> Lake:
     """A lake with `count` tables, created in random order."""
     lake = make_lake(store)
     names = [f"t{number:06d}" for number in range(count)]
@@ -188,7 +188,7 @@ class _NeverSwaps(HookedStore):
 
 async def test_a_growing_index_is_split_into_segments_and_keeps_every_entry() -> None:
     count = 3 * INLINE_MAX
-    lake = await filled(count)
+    lake = await indexed_lake(count)
 
     manifest, segments = await manifest_of(lake), await segments_of(lake)
 
@@ -201,7 +201,7 @@ async def test_a_growing_index_is_split_into_segments_and_keeps_every_entry() ->
 
 async def test_entries_are_removed_from_segments() -> None:
     count = 2 * INLINE_MAX
-    lake = await filled(count)
+    lake = await indexed_lake(count)
 
     for number in range(0, count, 2):
         await drop(lake, f"t{number:06d}")
@@ -264,7 +264,7 @@ DAMAGES = [b"", b"{}", b"[1, 2", b'{"version": 9}', b'{"version":1,"updated_at_e
 @pytest.mark.parametrize("damage", [None, *DAMAGES])
 @pytest.mark.parametrize("count", [3, INLINE_MAX + 50])
 async def test_the_next_update_rebuilds_a_missing_or_damaged_index(count: int, damage: bytes | None) -> None:
-    lake = await filled(count)
+    lake = await indexed_lake(count)
     key = lake.layout.list_index(SCOPE)
     found = await lake.store.get(key)
     assert found is not None
@@ -282,7 +282,7 @@ async def test_the_next_update_rebuilds_a_missing_or_damaged_index(count: int, d
 @pytest.mark.parametrize("damage", [None, *DAMAGES])
 async def test_the_next_update_rebuilds_a_missing_or_damaged_segment(damage: bytes | None) -> None:
     count = INLINE_MAX + 50
-    lake = await filled(count)
+    lake = await indexed_lake(count)
     key = lake.layout.index_segment(SCOPE, (await manifest_of(lake)).segments[0].id)
     found = await lake.store.get(key)
     assert found is not None
@@ -298,7 +298,7 @@ async def test_the_next_update_rebuilds_a_missing_or_damaged_segment(damage: byt
 
 
 async def test_an_unsorted_index_or_one_with_duplicates_is_rebuilt() -> None:
-    lake = await filled(3)
+    lake = await indexed_lake(3)
     found = await lake.index(SCOPE).read()
     assert found is not None
     ghost = replace(found.value.entries[0], name="ghost")
@@ -313,10 +313,10 @@ async def test_an_unsorted_index_or_one_with_duplicates_is_rebuilt() -> None:
 
 @pytest.mark.parametrize("count", [5, INLINE_MAX + 50])
 async def test_a_rebuild_adds_missing_entries_and_removes_stale_ones(count: int) -> None:
-    lake = await filled(count)
+    lake = await indexed_lake(count)
     for name in ("x", "y"):
         await put_name(lake, table(name))
-    await take_name_away(lake, table("t000003"))
+    await remove_name(lake, table("t000003"))
 
     await rebuild(make_lake(lake.store, lake.clock), SCOPE)
 
@@ -325,7 +325,7 @@ async def test_a_rebuild_adds_missing_entries_and_removes_stale_ones(count: int)
 
 
 async def test_a_rebuild_splits_segments_that_are_too_large() -> None:
-    lake = await filled(INLINE_MAX + 50)
+    lake = await indexed_lake(INLINE_MAX + 50)
     for number in range(2 * SEGMENT_MAX):
         await put_name(lake, table(f"u{number:06d}"))
 
@@ -338,7 +338,7 @@ async def test_a_rebuild_splits_segments_that_are_too_large() -> None:
 async def test_a_rebuild_keeps_names_created_during_its_listing() -> None:
     """I4: its version is older than its listing."""
     for count in (3, INLINE_MAX + 50):
-        source = await filled(count)
+        source = await indexed_lake(count)
         store = HookedStore(source.store)
         slow = make_lake(store, source.clock)
 
@@ -354,14 +354,14 @@ async def test_a_rebuild_keeps_names_created_during_its_listing() -> None:
 
 async def test_an_update_of_a_rebuilt_index_is_repeated() -> None:
     """No manifest names the swapped segment any more."""
-    source = await filled(INLINE_MAX + 50)
+    source = await indexed_lake(INLINE_MAX + 50)
     store = HookedStore(source.store)
     slow = make_lake(store, source.clock)
     await put_name(source, table("a"))
     segment = source.layout.index_segment(SCOPE, (await manifest_of(source)).segments[0].id)
 
     async def lost_and_rebuilt() -> None:
-        await take_name_away(source, table("a"))
+        await remove_name(source, table("a"))
         other = make_lake(source.store, source.clock)
         found = await other.index(SCOPE).read()
         assert found is not None

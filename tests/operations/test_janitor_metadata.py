@@ -22,123 +22,123 @@ from sandur.operations.transactions.coordinator import commit_transaction
 from tests.crash.gated_store import GatedStore, writes_to
 from tests.fakes.dying_store import Died, DyingStore
 from tests.operations.collection import collect, folders, metadata_files
-from tests.operations.janitor_runs import LONG_MS, Shore
+from tests.operations.janitor_runs import LONG_MS, Cluster
 from tests.operations.requests import (
     NAMESPACE,
-    called,
     commit,
     content,
     create,
-    created_by_commit,
-    keyed,
+    create_commit,
+    identifier_of,
+    keyed_request,
     load,
+    replace_view,
     request,
     set_property,
     table,
     view,
-    view_replaced,
 )
 
-T, U = called("t"), called("u")
+T, U = identifier_of("t"), identifier_of("u")
 UUID: Final = "5b6b2b4e-0000-4000-8000-00000000000b"
 HASH: Final = "0123456789abcdef" * 2
 
 
-async def _shore() -> Shore:
-    shore = await Shore.furnished()
-    await create(shore.server(), "t")
-    return shore
+async def _cluster() -> Cluster:
+    cluster = await Cluster.with_catalog()
+    await create(cluster.server(), "t")
+    return cluster
 
 
-async def _commit(shore: Shore, name: str, label: str, *updates: dict[str, object]) -> None:
-    server = shore.server()
-    await commit_table(server, called(name), commit(*(updates or (set_property(label, "1"),))), request(label))
+async def _commit(cluster: Cluster, name: str, label: str, *updates: dict[str, object]) -> None:
+    server = cluster.server()
+    await commit_table(server, identifier_of(name), commit(*(updates or (set_property(label, "1"),))), request(label))
     await server.background.drain()
 
 
 async def _head(lake: Lake, name: str = "t") -> str:
-    return (await load(lake, called(name))).metadata_location or ""
+    return (await load(lake, identifier_of(name))).metadata_location or ""
 
 
 async def _put_orphan(lake: Lake, name: str, version: int, nonce: str = "0" * 12) -> str:
     """The file of an attempt that died before its swap."""
     location = f"{(await _head(lake, name)).rpartition('/')[0]}/{version:05d}-{HASH}-{nonce}.metadata.json"
-    body = (await load(lake, called(name))).metadata
+    body = (await load(lake, identifier_of(name))).metadata
     await lake.locations.create(location, body)
     return location
 
 
 async def test_the_file_of_a_dead_attempt_is_deleted_after_a_day() -> None:
-    shore = await _shore()
-    orphan = await _put_orphan(shore.server(), "t", 1)
-    shore.clock.advance(DAY_MS - 1)
+    cluster = await _cluster()
+    orphan = await _put_orphan(cluster.server(), "t", 1)
+    cluster.clock.advance(DAY_MS - 1)
 
-    young = await collect(shore.server())
-    shore.clock.advance(1)
-    old = await collect(shore.server())
+    young = await collect(cluster.server())
+    cluster.clock.advance(1)
+    old = await collect(cluster.server())
 
     assert young == []
     assert old == [orphan.rpartition("/")[2]]
-    assert not await shore.server().locations.exists(orphan)
-    assert await collect(shore.server()) == []
+    assert not await cluster.server().locations.exists(orphan)
+    assert await collect(cluster.server()) == []
 
 
 async def test_the_head_and_the_files_in_its_log_stay() -> None:
-    shore = await _shore()
+    cluster = await _cluster()
     for number in range(3):
-        await _commit(shore, "t", f"p{number}")
-    before = await metadata_files(shore.server(), "t")
-    shore.clock.advance(LONG_MS)
+        await _commit(cluster, "t", f"p{number}")
+    before = await metadata_files(cluster.server(), "t")
+    cluster.clock.advance(LONG_MS)
 
-    assert await collect(shore.server()) == []
-    assert await metadata_files(shore.server(), "t") == before
+    assert await collect(cluster.server()) == []
+    assert await metadata_files(cluster.server(), "t") == before
     assert len(before) == 4
 
 
 async def test_a_file_outside_of_the_log_stays_as_long_as_its_receipt() -> None:
-    shore = await _shore()
-    await _commit(shore, "t", "short", set_property("write.metadata.previous-versions-max", "1"))
+    cluster = await _cluster()
+    await _commit(cluster, "t", "short", set_property("write.metadata.previous-versions-max", "1"))
     for number in range(3):
-        await _commit(shore, "t", f"p{number}")
-    files = await metadata_files(shore.server(), "t")
-    shore.clock.advance(89 * DAY_MS)
+        await _commit(cluster, "t", f"p{number}")
+    files = await metadata_files(cluster.server(), "t")
+    cluster.clock.advance(89 * DAY_MS)
 
-    kept = await collect(shore.server())
-    shore.clock.advance(DAY_MS)
-    gone = await collect(shore.server())
+    kept = await collect(cluster.server())
+    cluster.clock.advance(DAY_MS)
+    gone = await collect(cluster.server())
 
     assert kept == []
     assert gone == files[:3]
-    assert content(await load(shore.server(), T))["properties"]["p2"] == "1"
+    assert content(await load(cluster.server(), T))["properties"]["p2"] == "1"
 
 
 async def test_a_table_that_deletes_old_files_loses_them_after_a_day() -> None:
     """A commit deletes the files that it removes from the log; older ones are left to the janitor."""
-    shore = await _shore()
-    await _commit(shore, "t", "short", set_property("write.metadata.previous-versions-max", "1"))
-    await _commit(shore, "t", "p0")
-    await _commit(shore, "t", "wish", set_property("write.metadata.delete-after-commit.enabled", "true"))
-    shore.clock.advance(DAY_MS)
+    cluster = await _cluster()
+    await _commit(cluster, "t", "short", set_property("write.metadata.previous-versions-max", "1"))
+    await _commit(cluster, "t", "p0")
+    await _commit(cluster, "t", "wish", set_property("write.metadata.delete-after-commit.enabled", "true"))
+    cluster.clock.advance(DAY_MS)
 
-    gone = await collect(shore.server())
+    gone = await collect(cluster.server())
 
     assert [name[:5] for name in gone] == ["00000"]
-    assert [name[:5] for name in await metadata_files(shore.server(), "t")] == ["00002", "00003"]
+    assert [name[:5] for name in await metadata_files(cluster.server(), "t")] == ["00002", "00003"]
 
 
 async def test_a_table_with_gc_disabled_keeps_every_file() -> None:
-    shore = await _shore()
-    await _commit(shore, "t", "no", set_property("gc.enabled", "false"))
-    orphan = await _put_orphan(shore.server(), "t", 7)
-    shore.clock.advance(100 * DAY_MS)
+    cluster = await _cluster()
+    await _commit(cluster, "t", "no", set_property("gc.enabled", "false"))
+    orphan = await _put_orphan(cluster.server(), "t", 7)
+    cluster.clock.advance(100 * DAY_MS)
 
-    assert await collect(shore.server()) == []
-    assert await shore.server().locations.exists(orphan)
+    assert await collect(cluster.server()) == []
+    assert await cluster.server().locations.exists(orphan)
 
 
 async def test_files_with_other_names_are_kept() -> None:
-    shore = await _shore()
-    folder = (await _head(shore.server())).rpartition("/")[0]
+    cluster = await _cluster()
+    folder = (await _head(cluster.server())).rpartition("/")[0]
     names = [
         "v9.metadata.json",
         f"00009-{UUID}.metadata.json",
@@ -146,15 +146,15 @@ async def test_files_with_other_names_are_kept() -> None:
         f"old/00009-{HASH}-{'0' * 12}.metadata.json",
     ]
     for name in names:
-        await shore.server().locations.create(f"{folder}/{name}", b"{}")
-    shore.clock.advance(100 * DAY_MS)
+        await cluster.server().locations.create(f"{folder}/{name}", b"{}")
+    cluster.clock.advance(100 * DAY_MS)
 
-    assert await collect(shore.server()) == []
+    assert await collect(cluster.server()) == []
 
 
 async def test_the_file_of_a_request_in_progress_stays() -> None:
-    shore = await _shore()
-    server = shore.server()
+    cluster = await _cluster()
+    server = cluster.server()
     orphan = await _put_orphan(server, "t", 1)
     uuid = (await load(server, T)).table_uuid
     claim = Claim(
@@ -167,254 +167,254 @@ async def test_the_file_of_a_request_in_progress_stays() -> None:
         locations=(AttemptedFile(orphan, 0),),
     )
     held = await server.commit_claim(uuid, "ab" * 32).create(claim)
-    shore.clock.advance(LONG_MS)
+    cluster.clock.advance(LONG_MS)
 
-    assert await collect(shore.server()) == []
+    assert await collect(cluster.server()) == []
 
     await server.commit_claim(uuid, "ab" * 32).swap(replace(held.value, state="done"), expected=held.version)
-    assert await collect(shore.server()) == [orphan.rpartition("/")[2]]
+    assert await collect(cluster.server()) == [orphan.rpartition("/")[2]]
 
 
 async def test_the_pending_file_of_a_transaction_stays() -> None:
-    shore = await _shore()
-    await create(shore.server(), "u")
-    gate = GatedStore(shore.store, holds=writes_to("iceberg_transactions", b'"committed"'))
-    changes = [(called(name), commit(set_property("p", "1"))) for name in ("t", "u")]
-    server = shore.server(gate)
+    cluster = await _cluster()
+    await create(cluster.server(), "u")
+    gate = GatedStore(cluster.store, holds=writes_to("iceberg_transactions", b'"committed"'))
+    changes = [(identifier_of(name), commit(set_property("p", "1"))) for name in ("t", "u")]
+    server = cluster.server(gate)
     running = asyncio.create_task(commit_transaction(server, "main", changes, request("transaction")))
     await gate.is_held.wait()
-    shore.clock.advance(LONG_MS)
+    cluster.clock.advance(LONG_MS)
 
-    gone = await collect(shore.server())
+    gone = await collect(cluster.server())
     gate.release()
     await running
     await server.background.drain()
 
     assert gone == []
     for identifier in (T, U):
-        assert content(await load(shore.server(), identifier))["properties"]["p"] == "1"
+        assert content(await load(cluster.server(), identifier))["properties"]["p"] == "1"
 
 
 async def test_a_committer_that_stalled_for_days_loses_its_swap_and_not_its_file() -> None:
     """V8: the pointer is bumped before the file is deleted, so that the swap of its writer is lost."""
-    shore = await _shore()
-    gate = GatedStore(shore.store, holds=lambda call: call.name == "put" and "/iceberg_pointers/" in call.key)
-    server = shore.server(gate)
+    cluster = await _cluster()
+    gate = GatedStore(cluster.store, holds=lambda call: call.name == "put" and "/iceberg_pointers/" in call.key)
+    server = cluster.server(gate)
     running = asyncio.create_task(commit_table(server, T, commit(set_property("p", "1")), request("commit")))
     await gate.is_held.wait()
-    shore.clock.advance(LONG_MS)
+    cluster.clock.advance(LONG_MS)
 
-    gone = await collect(shore.server())
+    gone = await collect(cluster.server())
     gate.release()
     await running
     await server.background.drain()
 
     assert len(gone) == 1
-    assert content(await load(shore.server(), T))["properties"]["p"] == "1"
-    assert gone[0] not in await metadata_files(shore.server(), "t")
+    assert content(await load(cluster.server(), T))["properties"]["p"] == "1"
+    assert gone[0] not in await metadata_files(cluster.server(), "t")
 
 
 async def test_a_pointer_that_changes_meanwhile_keeps_all_files_until_the_next_run() -> None:
-    shore = await _shore()
-    server = shore.server()
+    cluster = await _cluster()
+    server = cluster.server()
     orphan = await _put_orphan(server, "t", 1)
-    shore.clock.advance(LONG_MS)
+    cluster.clock.advance(LONG_MS)
     ((_, folder),) = (await folders(server)).items()
-    garbage = await metadata.garbage_in_folder(shore.server(), *folder)
-    await _commit(shore, "t", "p")
+    garbage = await metadata.garbage_in_folder(cluster.server(), *folder)
+    await _commit(cluster, "t", "p")
 
     with pytest.raises(SwapLost):
-        await metadata.remove_garbage(shore.server(), garbage)
+        await metadata.remove_garbage(cluster.server(), garbage)
     still_there = await server.locations.exists(orphan)
 
     assert still_there
     # The head has reached the version of the file, so no bump is needed.
-    again = await metadata.garbage_in_folder(shore.server(), *folder)
+    again = await metadata.garbage_in_folder(cluster.server(), *folder)
     assert (len(again.files), again.bumps) == (1, ())
 
 
 async def test_two_names_of_one_table_keep_the_files_of_both() -> None:
-    shore = await _shore()
-    server = shore.server()
+    cluster = await _cluster()
+    server = cluster.server()
     await register_table(server, NAMESPACE, "u", await _head(server), request=request("register"))
     await server.background.drain()
     for name in ("t", "u", "u"):
-        await _commit(shore, name, f"{name} {shore.clock.new_id()}")
+        await _commit(cluster, name, f"{name} {cluster.clock.new_id()}")
     orphan = await _put_orphan(server, "t", 2)
-    shore.clock.advance(LONG_MS)
+    cluster.clock.advance(LONG_MS)
     ((_, folder),) = (await folders(server)).items()
 
-    garbage = await metadata.garbage_in_folder(shore.server(), *folder)
-    gone = await collect(shore.server())
+    garbage = await metadata.garbage_in_folder(cluster.server(), *folder)
+    gone = await collect(cluster.server())
 
     assert len(folder.uuids) == 2
     # One of the two has reached version 2, the other has not.
     assert [bump.value.head.metadata_version for bump in garbage.bumps if bump.value.head] == [1]
     assert gone == [orphan.rpartition("/")[2]]
     for name in ("t", "u"):
-        assert await table_exists(shore.server(), called(name))
+        assert await table_exists(cluster.server(), identifier_of(name))
 
 
 async def test_nothing_is_deleted_while_the_current_file_cannot_be_read() -> None:
-    shore = await _shore()
-    server = shore.server()
+    cluster = await _cluster()
+    server = cluster.server()
     orphan = await _put_orphan(server, "t", 1)
     await server.locations.remove(await _head(server))
-    shore.clock.advance(LONG_MS)
+    cluster.clock.advance(LONG_MS)
 
     with pytest.raises(NotFound):
-        await collect(shore.server())
+        await collect(cluster.server())
     assert await server.locations.exists(orphan)
 
 
 async def test_a_dropped_table_keeps_every_file() -> None:
     """The files may be registered again, here or elsewhere; only a purge deletes them."""
-    shore = await _shore()
-    server = shore.server()
+    cluster = await _cluster()
+    server = cluster.server()
     orphan = await _put_orphan(server, "t", 1)
     ((_, folder),) = (await folders(server)).items()
     await drop_name(server, T, kind="table", purge=False, request=request("drop"))
-    shore.clock.advance(LONG_MS)
+    cluster.clock.advance(LONG_MS)
 
-    assert await collect(shore.server()) == []
-    late = await metadata.garbage_in_folder(shore.server(), *folder)
+    assert await collect(cluster.server()) == []
+    late = await metadata.garbage_in_folder(cluster.server(), *folder)
     assert (late.files, late.reason) == ((), "a table in this folder was dropped, or is not created yet")
     assert await server.locations.exists(orphan)
 
 
 async def test_views_are_collected_too() -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
     await create_view(server, NAMESPACE, view("v"), request("view"))
     for number in range(3):
-        await commit_view(server, called("v"), view_replaced(f"select {number}"), request(f"replace {number}"))
+        await commit_view(server, identifier_of("v"), replace_view(f"select {number}"), request(f"replace {number}"))
         await server.background.drain()
     folder = (await metadata_folder(server, "v")).rstrip("/")
     orphan = f"00004-{HASH}-{'0' * 12}.metadata.json"
     await server.locations.create(f"{folder}/{orphan}", b"{}")
-    shore.clock.advance(LONG_MS)
+    cluster.clock.advance(LONG_MS)
 
-    assert await collect(shore.server()) == [orphan]
-    shore.clock.advance(90 * DAY_MS)
-    gone = await collect(shore.server())
+    assert await collect(cluster.server()) == [orphan]
+    cluster.clock.advance(90 * DAY_MS)
+    gone = await collect(cluster.server())
     assert [name[:5] for name in gone] == ["00000", "00001"]
 
 
 async def metadata_folder(lake: Lake, name: str) -> str:
-    found = await lake.name(called(name)).read()
+    found = await lake.name(identifier_of(name)).read()
     assert found is not None
     return found.value.metadata_location.rpartition("/")[0]
 
 
 async def test_the_file_of_a_killed_creation_is_deleted() -> None:
-    shore = await _shore()
-    server = shore.server()
+    cluster = await _cluster()
+    server = cluster.server()
     location = await _put_orphan(server, "t", 0)
-    head = Head(metadata_location=location, last_updated_ms=shore.clock.now_ms())
+    head = Head(metadata_location=location, last_updated_ms=cluster.clock.now_ms())
     pointer = Pointer(uuid=UUID, table_uuid=UUID, state="killed", head=head)
     held = await server.pointer(UUID).create(pointer)
     registered = await server.pointer(UUID).swap(
         replace(pointer, head=replace(head, registration="r")), expected=held.version
     )
-    shore.clock.advance(DAY_MS)
+    cluster.clock.advance(DAY_MS)
 
-    others = await metadata.garbage_of_killed(shore.server(), registered)
-    garbage = await metadata.garbage_of_killed(shore.server(), held)
-    gone = await metadata.remove_garbage(shore.server(), garbage)
+    others = await metadata.garbage_of_killed(cluster.server(), registered)
+    garbage = await metadata.garbage_of_killed(cluster.server(), held)
+    gone = await metadata.remove_garbage(cluster.server(), garbage)
 
     assert others.files == ()
     assert (gone, await server.locations.exists(location)) == (1, False)
 
 
 async def _live(lake: Lake, name: str = "t") -> Pointer:
-    found = await lake.name(called(name)).read()
+    found = await lake.name(identifier_of(name)).read()
     assert found is not None
     pointer = await lake.pointer(found.value.uuid).read()
     assert pointer is not None
     return pointer.value
 
 
-async def _died_before_its_pointer(shore: Shore) -> str:
+async def _died_before_its_pointer(cluster: Cluster) -> str:
     """The file of a creation that has no pointer yet."""
     files: list[str] = []
     for dies_at in range(1, 12):
-        store = DyingStore(shore.store, dies_at=dies_at, after=True)
+        store = DyingStore(cluster.store, dies_at=dies_at, after=True)
         with contextlib.suppress(Died):
-            await commit_table(shore.server(store), U, created_by_commit(UUID), request("create"))
-        files = [key for key in await shore.keys("tables/") if UUID in key]
+            await commit_table(cluster.server(store), U, create_commit(UUID), request("create"))
+        files = [key for key in await cluster.keys("tables/") if UUID in key]
         if files:
             break
-    found = await shore.server().pointer(UUID).read()
+    found = await cluster.server().pointer(UUID).read()
     if found:
-        await shore.server().pointer(UUID).empty(expected=found.version)
+        await cluster.server().pointer(UUID).empty(expected=found.version)
     return f"memory://store/{files[0]}"
 
 
 async def test_the_file_of_a_creation_without_a_pointer_is_deleted_and_the_creation_fails() -> None:
-    shore = await _shore()
-    location = await _died_before_its_pointer(shore)
-    shore.clock.advance(DAY_MS)
+    cluster = await _cluster()
+    location = await _died_before_its_pointer(cluster)
+    cluster.clock.advance(DAY_MS)
 
-    garbage = await metadata.garbage_without_owner(shore.server(), location)
-    gone = await metadata.remove_garbage(shore.server(), garbage)
-    killed = await shore.server().pointer(UUID).read()
+    garbage = await metadata.garbage_without_owner(cluster.server(), location)
+    gone = await metadata.remove_garbage(cluster.server(), garbage)
+    killed = await cluster.server().pointer(UUID).read()
 
     assert gone == 1
     assert killed is not None
     assert killed.value.state == "killed"
     # A retry with that uuid continues with a new one.
-    await commit_table(shore.server(), U, created_by_commit(UUID), request("create"))
-    assert await table_exists(shore.server(), U)
+    await commit_table(cluster.server(), U, create_commit(UUID), request("create"))
+    assert await table_exists(cluster.server(), U)
 
 
 async def test_a_creator_whose_pointer_comes_first_keeps_its_file() -> None:
-    shore = await _shore()
-    location = await _died_before_its_pointer(shore)
-    shore.clock.advance(DAY_MS)
-    garbage = await metadata.garbage_without_owner(shore.server(), location)
-    await shore.server().pointer(UUID).create(Pointer(uuid=UUID, table_uuid=UUID, state="unbound", made_for=U))
+    cluster = await _cluster()
+    location = await _died_before_its_pointer(cluster)
+    cluster.clock.advance(DAY_MS)
+    garbage = await metadata.garbage_without_owner(cluster.server(), location)
+    await cluster.server().pointer(UUID).create(Pointer(uuid=UUID, table_uuid=UUID, state="unbound", made_for=U))
 
     with pytest.raises(SwapLost):
-        await metadata.remove_garbage(shore.server(), garbage)
+        await metadata.remove_garbage(cluster.server(), garbage)
 
-    assert await shore.server().locations.exists(location)
-    assert (await metadata.garbage_without_owner(shore.server(), location)).files == ()
+    assert await cluster.server().locations.exists(location)
+    assert (await metadata.garbage_without_owner(cluster.server(), location)).files == ()
 
 
 async def test_the_file_of_a_table_dropped_long_ago_stays() -> None:
-    shore = await _shore()
-    server = shore.server()
+    cluster = await _cluster()
+    server = cluster.server()
     location = await _head(server)
     pointer = await _live(server)
     await drop_name(server, T, kind="table", purge=False, request=request("drop"))
     await server.background.drain()
     for _ in range(3):
-        shore.clock.advance(LONG_MS)
-        await shore.sweep()
-    is_forgotten = await shore.server().pointer(pointer.uuid).read() is None
+        cluster.clock.advance(LONG_MS)
+        await cluster.sweep()
+    is_forgotten = await cluster.server().pointer(pointer.uuid).read() is None
 
     assert is_forgotten
-    assert (await metadata.garbage_without_owner(shore.server(), location)).reason == "the file was committed"
-    shore.clock.advance(90 * DAY_MS)
-    late = await metadata.garbage_without_owner(shore.server(), location)
+    assert (await metadata.garbage_without_owner(cluster.server(), location)).reason == "the file was committed"
+    cluster.clock.advance(90 * DAY_MS)
+    late = await metadata.garbage_without_owner(cluster.server(), location)
     assert (late.files, late.reason) == ((), "the file is too old: its receipt may be deleted")
 
 
 async def test_a_swept_creation_with_a_key_can_be_repeated() -> None:
-    shore = await _shore()
+    cluster = await _cluster()
     with contextlib.suppress(Died):
         await create_table(
-            shore.server(DyingStore(shore.store, dies_at=5, after=True)), NAMESPACE, table("u"), keyed("u")
+            cluster.server(DyingStore(cluster.store, dies_at=5, after=True)), NAMESPACE, table("u"), keyed_request("u")
         )
-    shore.clock.advance(LONG_MS)
-    for key in [key for key in await shore.keys("tables/") if "/u-" in key]:
-        garbage = await metadata.garbage_without_owner(shore.server(), f"memory://store/{key}")
+    cluster.clock.advance(LONG_MS)
+    for key in [key for key in await cluster.keys("tables/") if "/u-" in key]:
+        garbage = await metadata.garbage_without_owner(cluster.server(), f"memory://store/{key}")
         with contextlib.suppress(SwapLost):
-            await metadata.remove_garbage(shore.server(), garbage)
+            await metadata.remove_garbage(cluster.server(), garbage)
 
-    await create_table(shore.server(), NAMESPACE, table("u"), keyed("u"))
+    await create_table(cluster.server(), NAMESPACE, table("u"), keyed_request("u"))
 
-    assert (await load(shore.server(), U)).metadata_location
+    assert (await load(cluster.server(), U)).metadata_location
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -422,17 +422,17 @@ async def test_the_next_collection_finishes_after_a_death_at_any_call(*, after: 
     dies_at, has_died = 0, True
     while has_died:
         dies_at += 1
-        shore = await _shore()
-        await _commit(shore, "t", "p")
+        cluster = await _cluster()
+        await _commit(cluster, "t", "p")
         for version in (1, 2, 5):
-            await _put_orphan(shore.server(), "t", version)
-        shore.clock.advance(LONG_MS)
-        dying = DyingStore(shore.store, dies_at=dies_at, after=after)
+            await _put_orphan(cluster.server(), "t", version)
+        cluster.clock.advance(LONG_MS)
+        dying = DyingStore(cluster.store, dies_at=dies_at, after=after)
         with contextlib.suppress(Died):
-            await collect(shore.server(dying))
+            await collect(cluster.server(dying))
         has_died = dying.has_died
 
-        assert content(await load(shore.server(), T))["properties"]["p"] == "1", f"died at {dies_at}"
-        await collect(shore.server())
-        assert len(await metadata_files(shore.server(), "t")) == 2, f"died at {dies_at}"
+        assert content(await load(cluster.server(), T))["properties"]["p"] == "1", f"died at {dies_at}"
+        await collect(cluster.server())
+        assert len(await metadata_files(cluster.server(), "t")) == 2, f"died at {dies_at}"
     assert dies_at > 10

@@ -29,16 +29,16 @@ from sandur.operations.transactions.coordinator import commit_transaction
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.invariants import all_pointers, visible_names
-from tests.operations.janitor_runs import LONG_MS, Shore, Trouble
+from tests.operations.janitor_runs import LONG_MS, Cluster, ReportedErrors
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
     NAMESPACE,
-    called,
     commit,
     content,
     create,
-    created_by_commit,
-    keyed,
+    create_commit,
+    identifier_of,
+    keyed_request,
     load,
     request,
     set_property,
@@ -51,10 +51,10 @@ STEPS = 5
 
 
 @dataclass
-class Day:
+class JanitorRace:
     """The answers that clients received in one run."""
 
-    shore: Shore
+    cluster: Cluster
     seed: int
     chance: random.Random
     created: set[str] = field(default_factory=set)
@@ -64,7 +64,7 @@ class Day:
     is_over: bool = False
 
     def name(self) -> Identifier:
-        return called(self.chance.choice(NAMES))
+        return identifier_of(self.chance.choice(NAMES))
 
     async def create(self, server: Lake, label: str) -> None:
         made = await create_table(server, NAMESPACE, table(self.name().name), self._sent(label))
@@ -85,18 +85,21 @@ class Day:
     async def transact(self, server: Lake, label: str) -> None:
         """One change and one creation in a transaction; the result is read from the tables."""
         first, second = self.chance.sample(NAMES, 2)
-        uuid = self.shore.clock.new_uuid()
-        changes = [(called(first), commit(set_property(label, "1"))), (called(second), created_by_commit(uuid))]
+        uuid = self.cluster.clock.new_uuid()
+        changes = [
+            (identifier_of(first), commit(set_property(label, "1"))),
+            (identifier_of(second), create_commit(uuid)),
+        ]
         await commit_transaction(server, "main", changes, self._sent(label))
         self.created.add(uuid)
         self.transacted.add(label)
 
     def _sent(self, label: str) -> Request:
         label = f"{label} of {self.seed}"
-        return keyed(label) if self.chance.random() < 0.5 else request(label)
+        return keyed_request(label) if self.chance.random() < 0.5 else request(label)
 
 
-Work = Callable[[Day, Lake, str], Awaitable[None]]
+Work = Callable[[JanitorRace, Lake, str], Awaitable[None]]
 
 
 class Mix(NamedTuple):
@@ -106,80 +109,89 @@ class Mix(NamedTuple):
     janitors: tuple[Janitor, ...] = ()
 
 
-async def _client(day: Day, number: int, works: tuple[Work, ...]) -> None:
+async def _client(race: JanitorRace, number: int, works: tuple[Work, ...]) -> None:
     """A client and its servers: each server dies at some call, and the next one takes over."""
-    server = _mortal(day)
+    server = _dying_server(race)
     for step in range(STEPS):
         try:
-            await day.chance.choice(works)(day, server, f"{number}.{step}")
+            await race.chance.choice(works)(race, server, f"{number}.{step}")
         except SwapLost:
             raise  # A client never gets this as an answer.
         except SandurError:
             continue
         except Died:
             await server.background.drain()
-            server = _mortal(day)
+            server = _dying_server(race)
     await server.background.drain()
 
 
-def _mortal(day: Day) -> Lake:
-    dies_at = day.chance.randint(1, 150)
-    return day.shore.server(DyingStore(day.shore.store, dies_at=dies_at, after=day.chance.random() < 0.5))
+def _dying_server(race: JanitorRace) -> Lake:
+    dies_at = race.chance.randint(1, 150)
+    return race.cluster.server(DyingStore(race.cluster.store, dies_at=dies_at, after=race.chance.random() < 0.5))
 
 
-async def _hasty_janitors(day: Day, janitors: tuple[Janitor, ...]) -> None:
+async def _hasty_janitors(race: JanitorRace, janitors: tuple[Janitor, ...]) -> None:
     """Run until the clients have ended, then once more: a drop that died has left its pointer."""
-    ahead = FixedClock(day.shore.clock.now_ms() + LONG_MS, seed=day.seed + 1)
-    while not day.is_over:
-        server = make_lake(day.shore.store, ahead, purge_delay="PT0S")
+    ahead = FixedClock(race.cluster.clock.now_ms() + LONG_MS, seed=race.seed + 1)
+    while not race.is_over:
+        server = make_lake(race.cluster.store, ahead, purge_delay="PT0S")
         for janitor in janitors:
-            await sweep(server, janitor, position="", on_error=Trouble())
+            await sweep(server, janitor, position="", on_error=ReportedErrors())
         if not janitors:
-            await run_janitors(server, {}, on_error=Trouble())
+            await run_janitors(server, {}, on_error=ReportedErrors())
         await server.background.drain()
-    await run_janitors(make_lake(day.shore.store, ahead, purge_delay="PT0S"), {}, on_error=Trouble())
+    await run_janitors(make_lake(race.cluster.store, ahead, purge_delay="PT0S"), {}, on_error=ReportedErrors())
 
 
-async def _run(seed: int, mix: Mix) -> Day:
-    shore = await Shore.furnished(seed)
-    day = Day(shore, seed, random.Random(seed))
+async def _run(seed: int, mix: Mix) -> JanitorRace:
+    cluster = await Cluster.with_catalog(seed)
+    race = JanitorRace(cluster, seed, random.Random(seed))
     for name in NAMES[:2]:
-        made = await create(shore.server(), name)
-        day.created.add(made.table_uuid)
-    janitors = asyncio.create_task(_hasty_janitors(day, mix.janitors))
-    await asyncio.gather(*(_client(day, number, mix.works) for number in range(CLIENTS)))
-    day.is_over = True
+        made = await create(cluster.server(), name)
+        race.created.add(made.table_uuid)
+    janitors = asyncio.create_task(_hasty_janitors(race, mix.janitors))
+    await asyncio.gather(*(_client(race, number, mix.works) for number in range(CLIENTS)))
+    race.is_over = True
     await janitors
-    return day
+    return race
 
 
-async def _judge(day: Day) -> None:
-    server = day.shore.server()
+async def _check(race: JanitorRace) -> None:
+    server = race.cluster.server()
     shown = await visible_names(server)
     assert len(set(shown.values())) == len(shown), "a table under two names"
     seen: set[str] = set()
     for identifier, uuid in shown.items():
         loaded = await load(server, identifier)
         properties = set(content(loaded)["properties"])
-        assert day.committed.get(uuid, set()) <= properties, f"{identifier}: acknowledged commits are lost"
+        assert race.committed.get(uuid, set()) <= properties, f"{identifier}: acknowledged commits are lost"
         seen |= properties
-    assert day.drops or day.transacted <= seen, "acknowledged transactions are lost"
+    assert race.drops or race.transacted <= seen, "acknowledged transactions are lost"
     living = {uuid for uuid, pointer in (await all_pointers(server)).items() if pointer.value.state == "live"}
     assert living <= set(shown.values()), "a table that lives and has no name"
-    missing = day.created - set(shown.values())
-    assert len(missing) <= day.drops, f"{len(missing)} tables are gone, and {day.drops} drops were requested"
+    missing = race.created - set(shown.values())
+    assert len(missing) <= race.drops, f"{len(missing)} tables are gone, and {race.drops} drops were requested"
 
 
-ALL: Final = Mix((Day.create, Day.commit, Day.commit, Day.drop, Day.rename, Day.transact))
+ALL: Final = Mix(
+    (
+        JanitorRace.create,
+        JanitorRace.commit,
+        JanitorRace.commit,
+        JanitorRace.drop,
+        JanitorRace.rename,
+        JanitorRace.transact,
+    )
+)
 MIXES: Final = {
-    "create": Mix((Day.create, Day.drop, Day.create)),
-    "create beside pointers": Mix((Day.create, Day.drop, Day.create), (POINTERS,)),
-    "commit": Mix((Day.commit,)),
-    "rename": Mix((Day.rename, Day.commit, Day.create)),
-    "rename beside names": Mix((Day.rename, Day.rename, Day.create), (NAMES_JANITOR,)),
-    "drop": Mix((Day.create, Day.drop, Day.commit)),
-    "transaction": Mix((Day.transact, Day.commit, Day.drop)),
-    "transaction beside records": Mix((Day.transact, Day.commit), (TRANSACTIONS,)),
+    "create": Mix((JanitorRace.create, JanitorRace.drop, JanitorRace.create)),
+    "create beside pointers": Mix((JanitorRace.create, JanitorRace.drop, JanitorRace.create), (POINTERS,)),
+    "commit": Mix((JanitorRace.commit,)),
+    "rename": Mix((JanitorRace.rename, JanitorRace.commit, JanitorRace.create)),
+    "rename beside names": Mix((JanitorRace.rename, JanitorRace.rename, JanitorRace.create), (NAMES_JANITOR,)),
+    "drop": Mix((JanitorRace.create, JanitorRace.drop, JanitorRace.commit)),
+    "transaction": Mix((JanitorRace.transact, JanitorRace.commit, JanitorRace.drop)),
+    "transaction beside records": Mix((JanitorRace.transact, JanitorRace.commit), (TRANSACTIONS,)),
     "all": ALL,
 }
 
@@ -187,9 +199,9 @@ MIXES: Final = {
 @pytest.mark.parametrize("mix", MIXES)
 async def test_no_living_record_is_deleted(mix: str) -> None:
     for seed in range(50):
-        day = await _run(seed, MIXES[mix])
+        race = await _run(seed, MIXES[mix])
         try:
-            await _judge(day)
+            await _check(race)
         except AssertionError as error:
             pytest.fail(f"seed {seed}: {error}")
 
@@ -197,15 +209,15 @@ async def test_no_living_record_is_deleted(mix: str) -> None:
 async def test_at_rest_only_living_records_remain() -> None:
     """After the clients have ended, the janitors settle everything: no record of work in progress remains."""
     for seed in range(20):
-        day = await _run(seed, ALL)
-        shore = day.shore
-        before = await visible_names(shore.server())
+        race = await _run(seed, ALL)
+        cluster = race.cluster
+        before = await visible_names(cluster.server())
         for _ in range(4):
-            shore.clock.advance(LONG_MS)
-            await shore.sweep()
+            cluster.clock.advance(LONG_MS)
+            await cluster.sweep()
 
-        layout = shore.server().layout
-        assert await visible_names(shore.server()) == before, f"seed {seed}"
+        layout = cluster.server().layout
+        assert await visible_names(cluster.server()) == before, f"seed {seed}"
         for folder in (
             layout.transactions_folder(),
             layout.claims_folder(),
@@ -213,6 +225,6 @@ async def test_at_rest_only_living_records_remain() -> None:
             layout.marks_folder(),
             layout.purge_orders_folder(),
         ):
-            assert await shore.keys(folder) == [], f"seed {seed}"
-        assert len(await shore.keys(layout.all_names_folder())) == len(before), f"seed {seed}"
-        assert len(await shore.keys(layout.pointers_folder())) == len(before), f"seed {seed}"
+            assert await cluster.keys(folder) == [], f"seed {seed}"
+        assert len(await cluster.keys(layout.all_names_folder())) == len(before), f"seed {seed}"
+        assert len(await cluster.keys(layout.pointers_folder())) == len(before), f"seed {seed}"

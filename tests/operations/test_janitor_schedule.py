@@ -22,9 +22,9 @@ from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.wrapping_store import Call, WrappingStore
-from tests.operations.janitor_runs import HOUR_MS, Shore
+from tests.operations.janitor_runs import HOUR_MS, Cluster
 from tests.operations.lakes import make_lake
-from tests.operations.requests import called
+from tests.operations.requests import identifier_of
 
 T = TypeVar("T")
 
@@ -33,12 +33,12 @@ INTERVAL_MS = 900_000
 
 async def stage(lake: Lake, number: int) -> None:
     """An expired stage, which its janitor deletes at once."""
-    identifier = called(f"t{number:04d}")
+    identifier = identifier_of(f"t{number:04d}")
     record = Stage(table_uuid="u", identifier=identifier, location="memory://store/x", created_ms=0, expires_ms=0)
     await lake.stage(identifier, "u").create(record)
 
 
-class House:
+class JanitorProcesses:
     """A store with several lakes, and processes with janitors."""
 
     def __init__(self, store: ObjectStore | None = None, **settings: object) -> None:
@@ -64,84 +64,84 @@ class House:
 
 
 async def test_a_run_reports_and_counts_its_work() -> None:
-    house = House()
-    await stage(house.lake(Layout()), 1)
-    janitors = house.janitors()
+    processes = JanitorProcesses()
+    await stage(processes.lake(Layout()), 1)
+    janitors = processes.janitors()
 
-    run = await janitors.run_once(house.lake(Layout()))
+    run = await janitors.run_once(processes.lake(Layout()))
 
     assert run is not None
     assert run.counts["stages_removed"] == 1
-    assert house.ran == [(Layout(), run.counts)]
+    assert processes.ran == [(Layout(), run.counts)]
     assert janitors.counters.times(JANITOR_OBJECTS, "stages_removed") == 1
     assert janitors.counters.times(JANITOR_RUNS, "done") == 1
 
 
 async def test_one_of_many_servers_runs_per_interval() -> None:
-    house = House()
-    servers = [house.janitors() for _ in range(5)]
+    processes = JanitorProcesses()
+    servers = [processes.janitors() for _ in range(5)]
 
-    runs = await asyncio.gather(*(server.run_once(house.lake(Layout())) for server in servers))
+    runs = await asyncio.gather(*(server.run_once(processes.lake(Layout())) for server in servers))
 
     assert sum(run is not None for run in runs) == 1
-    house.clock.advance(INTERVAL_MS - 1)
-    assert await servers[0].run_once(house.lake(Layout())) is None
-    house.clock.advance(1)
-    assert await servers[0].run_once(house.lake(Layout())) is not None
+    processes.clock.advance(INTERVAL_MS - 1)
+    assert await servers[0].run_once(processes.lake(Layout())) is None
+    processes.clock.advance(1)
+    assert await servers[0].run_once(processes.lake(Layout())) is not None
 
 
 async def test_another_server_takes_over_after_a_death() -> None:
-    house = House()
-    await stage(house.lake(Layout()), 1)
-    alive, house.store = house.store, DyingStore(house.store, dies_at=4, after=True)
+    processes = JanitorProcesses()
+    await stage(processes.lake(Layout()), 1)
+    alive, processes.store = processes.store, DyingStore(processes.store, dies_at=4, after=True)
     with pytest.raises(Died):
-        await house.janitors().run_once(house.lake(Layout()))
-    house.store = alive
+        await processes.janitors().run_once(processes.lake(Layout()))
+    processes.store = alive
 
-    assert await house.janitors().run_once(house.lake(Layout())) is None
-    house.clock.advance(LEASE_MS)
-    run = await house.janitors().run_once(house.lake(Layout()))
+    assert await processes.janitors().run_once(processes.lake(Layout())) is None
+    processes.clock.advance(LEASE_MS)
+    run = await processes.janitors().run_once(processes.lake(Layout()))
 
     assert run is not None
     assert await alive.list(Layout().stages_folder()) == []
 
 
 async def test_a_server_stops_when_another_has_taken_its_lease() -> None:
-    house = House()
-    slow, fast = Lease(house.lake(Layout())), Lease(house.lake(Layout()))
+    processes = JanitorProcesses()
+    slow, fast = Lease(processes.lake(Layout())), Lease(processes.lake(Layout()))
     assert await slow.take()
     assert not await fast.take()
-    house.clock.advance(LEASE_MS)
+    processes.clock.advance(LEASE_MS)
     assert await fast.take()
 
     assert not await slow.keep({"names": "late"})
     assert await fast.keep({"names": "x"})
     await slow.release({}, due_ms=0)
-    house.clock.advance(LEASE_MS - 1)
+    processes.clock.advance(LEASE_MS - 1)
     assert not await slow.take()
 
 
 async def test_a_run_that_lost_its_lease_stops() -> None:
-    house = House()
-    lake = house.lake(Layout())
+    processes = JanitorProcesses()
+    lake = processes.lake(Layout())
 
     async def lost(_: Mapping[str, str]) -> bool:
         return False
 
     await stage(lake, 1)
     mark = Layout().mark("scope", "operation")
-    await house.store.put(mark, b"", expected=ABSENT)
-    house.clock.advance(2 * HOUR_MS)
+    await processes.store.put(mark, b"", expected=ABSENT)
+    processes.clock.advance(2 * HOUR_MS)
 
     run = await run_janitors(lake, {}, on_error=lambda *_: None, keep=lost)
 
     assert run.counts == {"stages_removed": 1}
-    assert await house.store.head(mark)
+    assert await processes.store.head(mark)
 
 
 async def test_a_sweep_is_bounded_and_the_next_one_continues() -> None:
-    house = House(janitor_objects_max=10)
-    lake = house.lake(Layout())
+    processes = JanitorProcesses(janitor_objects_max=10)
+    lake = processes.lake(Layout())
     for number in range(25):
         await stage(lake, number)
 
@@ -155,31 +155,35 @@ async def test_a_sweep_is_bounded_and_the_next_one_continues() -> None:
 
 async def test_the_next_server_continues_where_a_sweep_stopped() -> None:
     """Needed objects at the front do not keep the janitors from the rest."""
-    house = House(janitor_objects_max=10)
-    lake = house.lake(Layout())
+    processes = JanitorProcesses(janitor_objects_max=10)
+    lake = processes.lake(Layout())
     for number in range(30):
         await stage(lake, number)
     for number in range(20):
-        cell = lake.stage(called(f"t{number:04d}"), "u")
+        cell = lake.stage(identifier_of(f"t{number:04d}"), "u")
         found = await cell.read()
         assert found
         later = Stage(
-            table_uuid="u", identifier=called("t"), location="x", created_ms=0, expires_ms=house.clock.now_ms() * 2
+            table_uuid="u",
+            identifier=identifier_of("t"),
+            location="x",
+            created_ms=0,
+            expires_ms=processes.clock.now_ms() * 2,
         )
         await cell.swap(later, expected=found.version)
     removed = []
     for _ in range(4):
-        run = await house.janitors().run_once(lake)
+        run = await processes.janitors().run_once(lake)
         assert run is not None
         removed.append(run.counts.get("stages_removed", 0))
-        house.clock.advance(INTERVAL_MS)
+        processes.clock.advance(INTERVAL_MS)
 
     assert removed == [0, 0, 10, 0]
 
 
 async def test_more_than_a_thousand_objects_are_swept_page_by_page() -> None:
-    house = House()
-    lake = house.lake(Layout())
+    processes = JanitorProcesses()
+    lake = processes.lake(Layout())
     for number in range(1_234):
         await stage(lake, number)
 
@@ -190,20 +194,20 @@ async def test_more_than_a_thousand_objects_are_swept_page_by_page() -> None:
 
 
 async def test_the_next_run_starts_soon_when_there_is_more_to_do() -> None:
-    house = House(janitor_objects_max=10)
-    lake = house.lake(Layout())
+    processes = JanitorProcesses(janitor_objects_max=10)
+    lake = processes.lake(Layout())
     for number in range(25):
         await stage(lake, number)
-    janitors = house.janitors()
+    janitors = processes.janitors()
 
     assert await janitors.run_everywhere()
-    house.clock.advance(5_000)
+    processes.clock.advance(5_000)
     assert await janitors.run_everywhere()
-    house.clock.advance(5_000)
+    processes.clock.advance(5_000)
     assert await janitors.run_everywhere()
-    house.clock.advance(5_000)
+    processes.clock.advance(5_000)
     assert not await janitors.run_everywhere()
-    assert await house.store.list(Layout().stages_folder()) == []
+    assert await processes.store.list(Layout().stages_folder()) == []
 
 
 async def many_lakes(store: ObjectStore) -> list[Layout]:
@@ -257,31 +261,31 @@ async def test_a_server_sweeps_only_where_it_serves(settings: Settings, expected
 
 
 async def test_a_failing_lake_does_not_stop_the_others() -> None:
-    house = House()
+    processes = JanitorProcesses()
     bad, good = Layout("a", "bad"), Layout("b", "good")
     for layout in (bad, good):
-        await stage(house.lake(layout), 1)
+        await stage(processes.lake(layout), 1)
     turn = bad.operational("janitors", "turn")
-    await house.store.put(turn, b"nonsense", expected=ABSENT)
-    janitors = house.janitors()
+    await processes.store.put(turn, b"nonsense", expected=ABSENT)
+    janitors = processes.janitors()
 
     await janitors.run_everywhere()
 
-    assert [layout for layout, _ in house.ran] == [good]
-    assert [layout for layout, *_ in house.failed] == [bad]
-    assert isinstance(house.failed[0][2], SandurError)
+    assert [layout for layout, _ in processes.ran] == [good]
+    assert [layout for layout, *_ in processes.failed] == [bad]
+    assert isinstance(processes.failed[0][2], SandurError)
     assert janitors.counters.times(JANITOR_RUNS, "failed") == 1
 
 
 async def test_a_sweep_of_one_tenant_does_not_touch_another() -> None:
-    house = House()
+    processes = JanitorProcesses()
     one, two = Layout("one", "w"), Layout("two", "w")
-    await stage(house.lake(one), 1)
-    before = await house.store.list("")
+    await stage(processes.lake(one), 1)
+    before = await processes.store.list("")
 
-    await house.janitors().run_once(house.lake(two))
+    await processes.janitors().run_once(processes.lake(two))
 
-    assert [listed.key for listed in before] == [listed.key for listed in await house.store.list(one.root)]
+    assert [listed.key for listed in before] == [listed.key for listed in await processes.store.list(one.root)]
 
 
 class _Waking(FixedClock):
@@ -299,30 +303,30 @@ class _Waking(FixedClock):
 
 
 async def test_the_janitors_run_at_intervals_until_they_are_stopped() -> None:
-    house = House()
-    house.clock = _Waking()
-    await stage(house.lake(Layout()), 1)
-    janitors = house.janitors()
+    processes = JanitorProcesses()
+    processes.clock = _Waking()
+    await stage(processes.lake(Layout()), 1)
+    janitors = processes.janitors()
     janitors.start()
     janitors.start()
     for _ in range(6):
-        house.clock.woken.release()
+        processes.clock.woken.release()
         for _ in range(400):
             await asyncio.sleep(0)
 
     await janitors.stop()
-    sleeps = len(house.clock.requested)
-    house.clock.woken.release()
+    sleeps = len(processes.clock.requested)
+    processes.clock.woken.release()
     await asyncio.sleep(0)
 
-    assert len(house.ran) >= 1
-    assert len(house.clock.requested) == sleeps == 7
-    assert len(set(house.clock.requested)) == sleeps
-    assert all(INTERVAL_MS / 8_000 <= seconds <= INTERVAL_MS * 3 / 8_000 for seconds in house.clock.requested)
+    assert len(processes.ran) >= 1
+    assert len(processes.clock.requested) == sleeps == 7
+    assert len(set(processes.clock.requested)) == sleeps
+    assert all(INTERVAL_MS / 8_000 <= seconds <= INTERVAL_MS * 3 / 8_000 for seconds in processes.clock.requested)
     await janitors.stop()
 
 
-class _Down(WrappingStore):
+class _UnavailableStore(WrappingStore):
     async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
         if call.name == "list":
             raise Unavailable("the store is down")
@@ -330,11 +334,11 @@ class _Down(WrappingStore):
 
 
 async def test_the_janitors_survive_a_store_that_cannot_be_listed() -> None:
-    house = House()
-    clock = house.clock = _Waking()
+    processes = JanitorProcesses()
+    clock = processes.clock = _Waking()
 
-    house.store = _Down(house.store)
-    janitors = house.janitors()
+    processes.store = _UnavailableStore(processes.store)
+    janitors = processes.janitors()
     janitors.start()
     for _ in range(3):
         clock.woken.release()
@@ -342,28 +346,28 @@ async def test_the_janitors_survive_a_store_that_cannot_be_listed() -> None:
             await asyncio.sleep(0)
     await janitors.stop()
 
-    assert len(house.failed) == 3
+    assert len(processes.failed) == 3
 
 
 async def test_the_janitors_can_be_disabled() -> None:
-    house = House(janitors=False)
-    house.clock = _Waking()
-    janitors = house.janitors()
+    processes = JanitorProcesses(janitors=False)
+    processes.clock = _Waking()
+    janitors = processes.janitors()
 
     janitors.start()
     await asyncio.sleep(0)
     await janitors.stop()
 
-    assert house.clock.requested == []
+    assert processes.clock.requested == []
 
 
 async def test_a_run_leaves_the_caches_of_requests_alone() -> None:
-    shore = await Shore.furnished()
-    server = make_lake(shore.store, shore.clock)
+    cluster = await Cluster.with_catalog()
+    server = make_lake(cluster.store, cluster.clock)
     await server.catalog("main").read()
     before = dict(server._seen)
-    shore.clock.advance(HOUR_MS)
+    cluster.clock.advance(HOUR_MS)
 
-    await shore.sweep()
+    await cluster.sweep()
 
     assert dict(server._seen) == before

@@ -4,48 +4,48 @@ from sandur.catalog.index import INLINE_MAX
 from sandur.operations.index.rebuild import rebuild, write_segments
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.storage.contract import ABSENT
-from tests.operations.janitor_runs import Shore
+from tests.operations.janitor_runs import Cluster
 from tests.operations.lakes import put_name
 from tests.operations.test_index_updates import SCOPE, indexed, segments_of, table
 
 
-async def grown() -> Shore:
-    shore = await Shore.furnished()
-    server = shore.server()
+async def grown() -> Cluster:
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
     for number in range(INLINE_MAX + 1):
         await put_name(server, table(f"t{number:05d}"))
     await rebuild(server, SCOPE)
-    return shore
+    return cluster
 
 
 async def test_segments_of_a_dead_writer_are_deleted_after_a_day() -> None:
-    shore = await grown()
-    server = shore.server()
+    cluster = await grown()
+    server = cluster.server()
     used = await segments_of(server)
     await write_segments(server, SCOPE, used[0].value.entries)
-    shore.clock.advance(DAY_MS - 1)
-    assert await shore.sweep() == {}
-    shore.clock.advance(1)
+    cluster.clock.advance(DAY_MS - 1)
+    assert await cluster.sweep() == {}
+    cluster.clock.advance(1)
 
-    assert (await shore.sweep())["segments_removed"] == 1
+    assert (await cluster.sweep())["segments_removed"] == 1
 
-    assert await segments_of(shore.server()) == used
-    assert len(await indexed(shore.server())) == INLINE_MAX + 1
-    assert len(await shore.store.list(server.layout.index_segments_folder(SCOPE))) == len(used)
+    assert await segments_of(cluster.server()) == used
+    assert len(await indexed(cluster.server())) == INLINE_MAX + 1
+    assert len(await cluster.store.list(server.layout.index_segments_folder(SCOPE))) == len(used)
 
 
 async def test_segments_stay_while_they_may_be_needed() -> None:
     """The index or the segment is damaged: the next reader rebuilds it."""
-    shore = await grown()
-    server = shore.server()
+    cluster = await grown()
+    server = cluster.server()
     key = server.layout.list_index(SCOPE)
-    found = await shore.store.get(key)
+    found = await cluster.store.get(key)
     assert found is not None
-    await shore.store.put(key, b"{", expected=found.version)
-    await shore.store.put(server.layout.index_segment(SCOPE, "damaged"), b"{", expected=ABSENT)
-    before = len(await shore.store.list(server.layout.index_segments_folder(SCOPE)))
-    shore.clock.advance(DAY_MS)
+    await cluster.store.put(key, b"{", expected=found.version)
+    await cluster.store.put(server.layout.index_segment(SCOPE, "damaged"), b"{", expected=ABSENT)
+    before = len(await cluster.store.list(server.layout.index_segments_folder(SCOPE)))
+    cluster.clock.advance(DAY_MS)
 
-    await shore.sweep()
+    await cluster.sweep()
 
-    assert len(await shore.store.list(server.layout.index_segments_folder(SCOPE))) == before
+    assert len(await cluster.store.list(server.layout.index_segments_folder(SCOPE))) == before

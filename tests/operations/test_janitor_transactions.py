@@ -7,97 +7,100 @@ from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import table_exists
 from sandur.operations.transactions.coordinator import commit_transaction
-from tests.operations.janitor_runs import HOUR_MS, Shore
+from tests.operations.janitor_runs import HOUR_MS, Cluster
 from tests.operations.requests import (
-    called,
     commit,
     content,
     create,
-    created_by_commit,
-    keyed,
+    create_commit,
+    identifier_of,
+    keyed_request,
     load,
     set_property,
 )
 
-T, U = called("t"), called("u")
+T, U = identifier_of("t"), identifier_of("u")
 UUID = "5b6b2b4e-0000-4000-8000-000000000009"
 
 
 async def both(server: Lake, label: str) -> None:
     """A change of `t` and the creation of `made`."""
-    commits = [(T, commit(set_property("by", label))), (called("made"), created_by_commit(UUID))]
-    await commit_transaction(server, "main", commits, keyed(label))
+    commits = [(T, commit(set_property("by", label))), (identifier_of("made"), create_commit(UUID))]
+    await commit_transaction(server, "main", commits, keyed_request(label))
 
 
-async def record(shore: Shore, label: str) -> Transaction | None:
-    found = await shore.server().transaction(key_hash_of(keyed(label)) or "").read()
+async def record(cluster: Cluster, label: str) -> Transaction | None:
+    found = await cluster.server().transaction(key_hash_of(keyed_request(label)) or "").read()
     return found.value if found else None
 
 
 async def test_a_committed_transaction_is_finished_before_its_record_is_deleted() -> None:
-    shore = await Shore.furnished()
-    made = await create(shore.server(), "t")
-    await dies_when_committed(shore)
-    shore.clock.advance(HOUR_MS)
+    cluster = await Cluster.with_catalog()
+    made = await create(cluster.server(), "t")
+    await kill_when_committed(cluster)
+    cluster.clock.advance(HOUR_MS)
 
-    assert (await shore.sweep()).get("transactions_removed") is None
-    pointer = await shore.server().pointer(made.table_uuid).read()
-    name, created = await shore.server().name(called("made")).read(), await shore.server().pointer(UUID).read()
+    assert (await cluster.sweep()).get("transactions_removed") is None
+    pointer = await cluster.server().pointer(made.table_uuid).read()
+    name, created = (
+        await cluster.server().name(identifier_of("made")).read(),
+        await cluster.server().pointer(UUID).read(),
+    )
     assert pointer
     assert name
     assert created
     assert (pointer.value.pending, name.value.state, created.value.state) == (None, "active", "live")
 
-    shore.clock.advance(25 * HOUR_MS)
-    assert (await shore.sweep())["transactions_removed"] == 1
-    assert content(await load(shore.server(), T))["properties"]["by"] == "both"
-    assert await table_exists(shore.server(), called("made"))
+    cluster.clock.advance(25 * HOUR_MS)
+    assert (await cluster.sweep())["transactions_removed"] == 1
+    assert content(await load(cluster.server(), T))["properties"]["by"] == "both"
+    assert await table_exists(cluster.server(), identifier_of("made"))
 
 
-async def dies_when_committed(shore: Shore) -> None:
+async def kill_when_committed(cluster: Cluster) -> None:
     async def is_committed(server: Lake) -> bool:
-        record = await server.transaction(key_hash_of(keyed("both")) or "").read()
+        record = await server.transaction(key_hash_of(keyed_request("both")) or "").read()
         return record is not None and record.value.state == "committed"
 
-    await shore.dies_when(lambda server: both(server, "both"), is_committed)
+    await cluster.kill_when(lambda server: both(server, "both"), is_committed)
 
 
 async def test_an_abandoned_transaction_is_aborted_after_an_hour_and_then_deleted() -> None:
-    shore = await Shore.furnished()
-    now_ms = shore.clock.now_ms()
+    cluster = await Cluster.with_catalog()
+    now_ms = cluster.clock.now_ms()
     record = Transaction(state="preparing", attempt="a", request_hash="h", started_ms=now_ms, attempt_ms=now_ms)
-    await shore.server().transaction("x").create(record)
-    shore.clock.advance(HOUR_MS - 1)
+    await cluster.server().transaction("x").create(record)
+    cluster.clock.advance(HOUR_MS - 1)
 
-    assert await shore.sweep() == {}
-    shore.clock.advance(1)
-    assert await shore.sweep() == {"transactions_settled": 1}
-    shore.clock.advance(HOUR_MS)
-    assert await shore.sweep() == {"transactions_removed": 1}
+    assert await cluster.sweep() == {}
+    cluster.clock.advance(1)
+    assert await cluster.sweep() == {"transactions_settled": 1}
+    cluster.clock.advance(HOUR_MS)
+    assert await cluster.sweep() == {"transactions_removed": 1}
 
 
 async def test_a_refusal_is_kept_for_replays() -> None:
-    shore = await Shore.furnished()
-    await create(shore.server(), "made")
-    await create(shore.server(), "t")
+    cluster = await Cluster.with_catalog()
+    await create(cluster.server(), "made")
+    await create(cluster.server(), "t")
     with pytest.raises(Exception, match="already exists"):
-        await both(shore.server(), "refused")
-    shore.clock.advance(25 * HOUR_MS - 1)
+        await both(cluster.server(), "refused")
+    cluster.clock.advance(25 * HOUR_MS - 1)
 
-    await shore.sweep()
+    await cluster.sweep()
 
-    assert await record(shore, "refused")
-    shore.clock.advance(1)
-    assert (await shore.sweep())["transactions_removed"] == 1
+    assert await record(cluster, "refused")
+    cluster.clock.advance(1)
+    assert (await cluster.sweep())["transactions_removed"] == 1
 
 
 async def test_a_committed_record_is_kept_for_replays() -> None:
-    shore = await Shore.furnished()
-    await create(shore.server(), "t")
-    await both(shore.server(), "once")
-    shore.clock.advance(25 * HOUR_MS - 2)
-    await shore.sweep()
+    cluster = await Cluster.with_catalog()
+    await create(cluster.server(), "t")
+    await both(cluster.server(), "once")
+    cluster.clock.advance(25 * HOUR_MS - 2)
+    await cluster.sweep()
 
-    await both(shore.server(), "once")
+    await both(cluster.server(), "once")
 
-    assert await record(shore, "once")
+    assert await record(cluster, "once")

@@ -22,7 +22,7 @@ from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
 from tests.fakes.yielding_store import YieldingStore
-from tests.operations.lakes import make_lake, make_request, put_name, take_name_away
+from tests.operations.lakes import make_lake, make_request, put_name, remove_name
 from tests.operations.test_index_updates import create, drop, table
 
 SPACE = Namespace("main", ("a",))
@@ -30,7 +30,7 @@ SCOPE = names_scope(SPACE)
 PAGES_MAX = 1_500
 
 
-async def opened(lake: Lake) -> Lake:
+async def with_namespace(lake: Lake) -> Lake:
     """A lake with the namespace in it."""
     await create_namespace(lake, SPACE, {}, make_request("a"))
     await lake.background.drain()
@@ -69,7 +69,7 @@ async def without_index(lake: Lake) -> Lake:
 
 
 async def test_names_are_listed_by_kind_and_in_order() -> None:
-    lake = await opened(make_lake())
+    lake = await with_namespace(make_lake())
     for name in ("b", "a", "é", "B", "a-b", "a b", "a/b", "~"):
         await create(lake, name)
     await create(lake, "v", kind="view")
@@ -92,7 +92,7 @@ async def test_a_list_of_a_missing_namespace_is_not_found_and_writes_nothing() -
 
 
 async def test_an_empty_namespace_has_one_empty_page() -> None:
-    lake = await opened(make_lake())
+    lake = await with_namespace(make_lake())
 
     assert await by_pages(lake, 1) == [[]]
     assert await everything(lake) == []
@@ -109,7 +109,7 @@ async def test_an_invalid_token_is_refused_before_anything_is_read(token: str) -
 
 
 async def test_a_token_of_another_list_is_refused() -> None:
-    lake = await opened(make_lake())
+    lake = await with_namespace(make_lake())
     other = Namespace("main", ("b",))
     await create_namespace(lake, other, {}, make_request("b"))
     for name in ("t1", "t2"):
@@ -133,7 +133,7 @@ async def test_a_page_of_less_than_one_entry_is_refused(size: int, token: str | 
 
 async def large(count: int) -> Lake:
     """A namespace with `count` tables and some views, indexed by one rebuild."""
-    lake = await opened(make_lake())
+    lake = await with_namespace(make_lake())
     for number in range(count):
         await put_name(lake, table(f"t{number:05d}"), kind="view" if number % 50 == 7 else "table")
     await update.update_entry(lake, Place(SCOPE, "t00000"))
@@ -160,7 +160,7 @@ async def test_pages_of_every_size_list_every_entry_once(count: int) -> None:
 @given(names=st.sets(st.text("ab.~é/ ", min_size=1, max_size=3), max_size=12), size=st.integers(1, 13))
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 async def test_pages_list_names_of_any_characters(names: set[str], size: int) -> None:
-    lake = await opened(make_lake())
+    lake = await with_namespace(make_lake())
     for name in names:
         await put_name(lake, table(name))
 
@@ -234,14 +234,14 @@ async def test_namespaces_are_paged_too() -> None:
 
 
 async def test_an_answered_change_is_listed_before_the_index_has_it() -> None:
-    lake = await opened(make_lake())
+    lake = await with_namespace(make_lake())
     for name in ("b", "d"):
         await create(lake, name)
     for name, operation in (("a", "1"), ("c", "2"), ("b", "3"), ("e", "4")):
         await update.mark(lake, table(name), operation)
     for name in ("a", "c"):
         await put_name(lake, table(name))
-    await take_name_away(lake, table("b"))
+    await remove_name(lake, table("b"))
 
     assert await everything(lake) == ["a", "c", "d"]
     for size in (1, 2, 3, 4):
@@ -255,7 +255,7 @@ async def test_pages_stay_exact_when_a_whole_page_was_dropped() -> None:
     for number, name in enumerate([*dropped, "z"]):
         await update.mark(lake, table(name), str(number))
     for name in dropped:
-        await take_name_away(lake, table(name))
+        await remove_name(lake, table(name))
     await put_name(lake, table("z"))
 
     names = await everything(lake)
@@ -268,7 +268,7 @@ async def test_pages_stay_exact_when_a_whole_page_was_dropped() -> None:
 async def test_an_operation_that_never_ends_is_removed_from_the_lists() -> None:
     clock = FixedClock()
     store = SpyStore(MemoryStore(clock=clock))
-    lake = await opened(make_lake(store, clock))
+    lake = await with_namespace(make_lake(store, clock))
     await create(lake, "a")
     await update.mark(lake, table("b"), "1")
     clock.advance(UNDER_WAY_MS_MAX + 1)
@@ -282,7 +282,7 @@ async def test_an_operation_that_never_ends_is_removed_from_the_lists() -> None:
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"version": 3}'])
 async def test_a_damaged_index_is_rebuilt_at_most_once_per_interval(damage: bytes) -> None:
     clock = FixedClock()
-    lake = await opened(make_lake(MemoryStore(clock=clock), clock))
+    lake = await with_namespace(make_lake(MemoryStore(clock=clock), clock))
     for name in ("a", "b"):
         await create(lake, name)
     key = lake.layout.list_index(SCOPE)
@@ -356,7 +356,7 @@ async def test_an_unchanged_entry_is_listed_exactly_once_while_others_change(see
 
 
 async def test_a_long_name_is_listed() -> None:
-    lake = await opened(make_lake())
+    lake = await with_namespace(make_lake())
     name = "é" * 100
     await create(lake, name)
     await create(lake, name[:-1])

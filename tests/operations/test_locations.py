@@ -23,22 +23,22 @@ from tests.fakes.fixed_clock import FixedClock
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
     NAMESPACE,
-    called,
     commit,
     content,
     create,
-    created_by_commit,
-    furnish,
-    keyed,
+    create_commit,
+    identifier_of,
+    keyed_request,
     load,
     request,
     set_location,
     set_property,
+    set_up_catalog,
     table,
     view,
 )
 
-T = called("t")
+T = identifier_of("t")
 UUID = "5b6b2b4e-0000-4000-8000-00000000000a"
 OTHER_UUID = "5b6b2b4e-0000-4000-8000-00000000000b"
 ROOT = "memory://store/tables/default/default/main"
@@ -72,7 +72,7 @@ FORBIDDEN = [
 @pytest.fixture
 async def lake() -> Lake:
     lake = make_lake()
-    await furnish(lake)
+    await set_up_catalog(lake)
     return lake
 
 
@@ -83,10 +83,10 @@ async def test_a_table_or_view_outside_the_catalog_root_is_refused(lake: Lake, l
     with pytest.raises(Invalid):
         await create_table(lake, NAMESPACE, table("t", location=location, stage_create=True), request("stage"))
     with pytest.raises(Invalid):
-        await commit_table(lake, T, created_by_commit(UUID, set_location(location)), request("by commit"))
+        await commit_table(lake, T, create_commit(UUID, set_location(location)), request("by commit"))
     with pytest.raises(Invalid):
         await create_view(lake, NAMESPACE, view("t", location=location), request("view"))
-    changes = [(T, created_by_commit(UUID, set_location(location)))]
+    changes = [(T, create_commit(UUID, set_location(location)))]
     with pytest.raises(Invalid):
         await commit_transaction(lake, "main", changes, request("transaction"))
 
@@ -105,7 +105,7 @@ async def test_a_table_or_view_cannot_move_outside_the_catalog_root(lake: Lake, 
             await commit_transaction(lake, "main", [(T, commit(update))], request(f"transaction {update}"))
     moved = ViewCommit(requirements=(), updates=checked_view_updates(commit(set_location(location)).updates))
     with pytest.raises(Invalid):
-        await commit_view(lake, called("v"), moved, request("move v"))
+        await commit_view(lake, identifier_of("v"), moved, request("move v"))
 
     assert await load(lake, T) == made
 
@@ -126,7 +126,7 @@ async def test_a_location_within_the_catalog_root_is_kept_unchanged(lake: Lake) 
 async def test_setting_the_current_location_again_is_always_allowed() -> None:
     """Clients send the location with every replacement, also for a table from a time when the policy allowed more."""
     generous = make_lake(allowed_locations=["memory://elsewhere"])
-    await furnish(generous)
+    await set_up_catalog(generous)
     made = await create(generous, "t", location="memory://elsewhere/t")
     strict = make_lake(generous.store, generous.clock, allowed_locations=["memory://elsewhere"])
 
@@ -150,7 +150,7 @@ async def test_every_table_has_its_own_location_by_default(lake: Lake) -> None:
 @pytest.mark.parametrize("root", ["memory://store", "memory://store/tenant=default"])
 async def test_the_catalogs_own_folder_is_refused_even_if_the_root_contains_it(root: str) -> None:
     lake = make_lake()
-    await furnish(lake)
+    await set_up_catalog(lake)
     held = await lake.catalog("main").read()
     assert held
     await lake.catalog("main").swap(Catalog(name="main", id="wide", root=root), expected=held.version)
@@ -178,15 +178,15 @@ async def test_whatever_is_created_in_a_namespace_lies_below_its_location(lake: 
 
     made = content(await create_table(server, NAMESPACE, table("t"), request("create")))["location"]
     staged = content(await create_table(server, NAMESPACE, table("s", stage_create=True), request("stage")))["location"]
-    by_commit = await commit_table(lake, called("c"), created_by_commit(UUID), request("by commit"))
+    by_commit = await commit_table(lake, identifier_of("c"), create_commit(UUID), request("by commit"))
     seen = json.loads((await create_view(server, NAMESPACE, view("v"), request("view"))).metadata)["location"]
     volume = await create_volume(
-        server, called("w"), volume_type="MANAGED", location=None, comment=None, request=request("volume")
+        server, identifier_of("w"), volume_type="MANAGED", location=None, comment=None, request=request("volume")
     )
     await commit_transaction(
-        make_lake(lake.store, lake.clock), "main", [(called("x"), created_by_commit(OTHER_UUID))], request("x")
+        make_lake(lake.store, lake.clock), "main", [(identifier_of("x"), create_commit(OTHER_UUID))], request("x")
     )
-    in_transaction = content(await load(lake, called("x")))["location"]
+    in_transaction = content(await load(lake, identifier_of("x")))["location"]
 
     for name, location in (
         ("t", made),
@@ -205,10 +205,10 @@ async def test_a_retry_on_another_server_honours_the_location_of_the_namespace(l
     for dies_at in range(1, 10):
         with contextlib.suppress(Died):
             dying = make_lake(DyingStore(lake.store, dies_at=dies_at, after=True), lake.clock)
-            await create_table(dying, NAMESPACE, table(f"t{dies_at}"), keyed(f"create {dies_at}"))
+            await create_table(dying, NAMESPACE, table(f"t{dies_at}"), keyed_request(f"create {dies_at}"))
         retrying = make_lake(lake.store, FixedClock(lake.clock.now_ms() + 3_600_000, seed=100 + dies_at))
 
-        made = await create_table(retrying, NAMESPACE, table(f"t{dies_at}"), keyed(f"create {dies_at}"))
+        made = await create_table(retrying, NAMESPACE, table(f"t{dies_at}"), keyed_request(f"create {dies_at}"))
 
         assert content(made)["location"].startswith(f"{ROOT}/sales/t{dies_at}-")
 
@@ -223,7 +223,7 @@ async def test_a_location_in_the_request_counts_more_than_that_of_the_namespace(
 
 async def test_a_namespace_whose_location_is_no_longer_allowed_refuses_new_tables() -> None:
     generous = make_lake(allowed_locations=["memory://elsewhere"])
-    await furnish(generous)
+    await set_up_catalog(generous)
     await place_namespace(generous, "memory://elsewhere/sales")
     strict = make_lake(generous.store, generous.clock)
 

@@ -13,16 +13,25 @@ from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import TABLES, Document, LoadedTable, current_document, is_written_by
 from sandur.operations.tables.views import create_view
 from tests.operations.lakes import make_lake
-from tests.operations.requests import NAMESPACE, called, commit, furnish, request, set_property, table, view
+from tests.operations.requests import (
+    NAMESPACE,
+    commit,
+    identifier_of,
+    request,
+    set_property,
+    set_up_catalog,
+    table,
+    view,
+)
 
-T = called("t")
+T = identifier_of("t")
 GZIP = {"write.metadata.compression-codec": "gzip"}
 
 
 @pytest.fixture
 async def lake() -> Lake:
     lake = make_lake()
-    await furnish(lake)
+    await set_up_catalog(lake)
     return lake
 
 

@@ -32,7 +32,7 @@ from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
-from tests.operations.lakes import make_lake, make_request, put_name, take_name_away
+from tests.operations.lakes import make_lake, make_request, put_name, remove_name
 
 A = Namespace("main", ("a",))
 B = Namespace("main", ("a", "b"))
@@ -244,7 +244,7 @@ async def test_a_namespace_with_a_table_or_view_is_not_dropped() -> None:
     for name, kind in ((table, "table"), (view, "view")):
         with pytest.raises(NotEmpty, match=f"It holds the {kind} {name}"):
             await drop(lake, A)
-        await take_name_away(lake, name)
+        await remove_name(lake, name)
 
     await drop(lake, A)
 

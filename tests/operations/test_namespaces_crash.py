@@ -15,7 +15,7 @@ from sandur.storage.retry import RetryingStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.lossy_store import Fate, LossyStore
-from tests.operations.lakes import make_lake, work_off_marks
+from tests.operations.lakes import make_lake, visit_marks
 from tests.operations.test_namespaces import A, B, children, create, drop, update
 
 Work = Callable[[Lake], Awaitable[object]]
@@ -57,7 +57,7 @@ class World:
 
     async def listed(self, namespace: Namespace) -> bool:
         """Whether the namespace is listed after the janitor; checks that the list is correct."""
-        await self.whole(work_off_marks)
+        await self.whole(visit_marks)
         there = await namespace_exists(self.fresh(), namespace)
         shown = str(namespace) in await children(self.fresh(), namespace.parent)
         assert shown == there

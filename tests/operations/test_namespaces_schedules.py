@@ -11,13 +11,13 @@ from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.hooked_store import HookedStore
-from tests.operations.lakes import make_lake, make_request, put_name, take_name_away
+from tests.operations.lakes import make_lake, make_request, put_name, remove_name
 from tests.operations.test_namespaces import A, B, create, drop, update
 
 TABLE = Identifier("main", ("a",), "t")
 
 
-class Stage:
+class SlowProcess:
     """A process whose calls can be paused, and others that act meanwhile."""
 
     def __init__(self) -> None:
@@ -38,79 +38,79 @@ class Stage:
 
 async def test_an_attempt_that_lost_its_claim_stops() -> None:
     """C7 (fence): a slow attempt loses its swap; before it tries again, its retry and a drop are done."""
-    stage = Stage()
+    process = SlowProcess()
 
     async def foreign_namespace_comes_and_goes() -> None:
-        await create(stage.other(), A)
-        await drop(stage.other(), A)
+        await create(process.other(), A)
+        await drop(process.other(), A)
 
     async def retry_succeeds_and_is_dropped() -> None:
-        lake = await stage.takes_over()
+        lake = await process.takes_over()
         await create(lake, A, {"x": "1"}, key="k")
         await lake.background.drain()
-        await drop(stage.other(), A)
+        await drop(process.other(), A)
 
-    stage.store.before("put", stage.key, foreign_namespace_comes_and_goes)
-    stage.store.before("get", stage.key, retry_succeeds_and_is_dropped)
-    answer = await create(stage.slow, A, {"x": "1"}, key="k")
+    process.store.before("put", process.key, foreign_namespace_comes_and_goes)
+    process.store.before("get", process.key, retry_succeeds_and_is_dropped)
+    answer = await create(process.slow, A, {"x": "1"}, key="k")
 
     assert answer["x"] == "1"
-    assert stage.store.hooks == []
-    assert not await namespace_exists(stage.other(), A)
+    assert process.store.hooks == []
+    assert not await namespace_exists(process.other(), A)
 
 
 async def test_an_update_whose_claim_was_taken_over_is_not_repeated() -> None:
-    stage = Stage()
-    await create(stage.other(), A)
+    process = SlowProcess()
+    await create(process.other(), A)
 
     async def foreign_change() -> None:
-        await update(stage.other(), A, updates={"y": "0"})
+        await update(process.other(), A, updates={"y": "0"})
 
     async def retry_succeeds_and_is_overwritten() -> None:
-        lake = await stage.takes_over()
+        lake = await process.takes_over()
         await update(lake, A, updates={"x": "1"}, key="k")
         await lake.background.drain()
-        await update(stage.other(), A, updates={"x": "2"})
+        await update(process.other(), A, updates={"x": "2"})
 
-    stage.store.before("put", stage.key, foreign_change)
-    stage.store.before("get", stage.key, retry_succeeds_and_is_overwritten)
-    await update(stage.slow, A, updates={"x": "1"}, key="k")
+    process.store.before("put", process.key, foreign_change)
+    process.store.before("get", process.key, retry_succeeds_and_is_overwritten)
+    await update(process.slow, A, updates={"x": "1"}, key="k")
 
-    assert stage.store.hooks == []
-    assert (await load_namespace(stage.other(), A)).properties["x"] == "2"
+    assert process.store.hooks == []
+    assert (await load_namespace(process.other(), A)).properties["x"] == "2"
 
 
 async def test_a_stalled_creation_cannot_restore_a_dropped_namespace() -> None:
     """N9: a swap that expects the namespace to be absent finds the dropped record."""
-    stage = Stage()
+    process = SlowProcess()
 
     async def retry_succeeds_and_is_dropped() -> None:
-        lake = await stage.takes_over()
+        lake = await process.takes_over()
         await create(lake, A, key="k")
         await lake.background.drain()
-        await drop(stage.other(), A)
+        await drop(process.other(), A)
 
-    stage.store.before("put", stage.key, retry_succeeds_and_is_dropped)
-    await create(stage.slow, A, key="k")
+    process.store.before("put", process.key, retry_succeeds_and_is_dropped)
+    await create(process.slow, A, key="k")
 
-    assert not await namespace_exists(stage.other(), A)
+    assert not await namespace_exists(process.other(), A)
 
 
 async def test_a_drop_that_saw_a_child_looks_again_when_the_namespace_changed() -> None:
     """N6: the child is dropped and the namespace changed meanwhile, so the drop is not refused."""
-    stage = Stage()
-    await create(stage.other(), A)
-    await put_name(stage.other(), TABLE)
+    process = SlowProcess()
+    await create(process.other(), A)
+    await put_name(process.other(), TABLE)
 
     async def drop_child_and_change_namespace() -> None:
-        await take_name_away(stage.other(), TABLE)
-        await update(stage.other(), A, updates={"x": "1"})
+        await remove_name(process.other(), TABLE)
+        await update(process.other(), A, updates={"x": "1"})
 
-    stage.store.before("put", stage.key, _nothing)  # The drop writes its mark here.
-    stage.store.before("put", stage.key, drop_child_and_change_namespace)
-    await drop(stage.slow, A)
+    process.store.before("put", process.key, _nothing)  # The drop writes its mark here.
+    process.store.before("put", process.key, drop_child_and_change_namespace)
+    await drop(process.slow, A)
 
-    assert not await namespace_exists(stage.other(), A)
+    assert not await namespace_exists(process.other(), A)
 
 
 async def _nothing() -> None:
@@ -120,58 +120,58 @@ async def _nothing() -> None:
 @pytest.mark.parametrize("key", [None, "k"])
 async def test_a_creation_succeeds_if_another_client_has_dropped_its_namespace_since(key: str | None) -> None:
     """N4: before the creator reads its parent again, another client drops the child and the parent."""
-    stage = Stage()
-    await create(stage.other(), A)
+    process = SlowProcess()
+    await create(process.other(), A)
 
     async def child_and_parent_are_dropped() -> None:
-        await drop(stage.other(), B)
-        await drop(stage.other(), A)
+        await drop(process.other(), B)
+        await drop(process.other(), A)
 
-    stage.store.before("put", stage.slow.layout.namespace(B), _nothing)
-    stage.store.before("get", stage.key, child_and_parent_are_dropped)
+    process.store.before("put", process.slow.layout.namespace(B), _nothing)
+    process.store.before("get", process.key, child_and_parent_are_dropped)
     if key:
-        await create(stage.slow, B, key=key)
+        await create(process.slow, B, key=key)
     else:
         with pytest.raises(OutcomeUnknown):
-            await create(stage.slow, B)
+            await create(process.slow, B)
 
-    assert stage.store.hooks == []
-    assert not await namespace_exists(stage.other(), A)
+    assert process.store.hooks == []
+    assert not await namespace_exists(process.other(), A)
 
 
 async def test_a_retried_drop_keeps_a_namespace_created_since() -> None:
     """D2: the claim pins the dropped namespace before anything happens."""
-    stage = Stage()
-    await create(stage.other(), A)
-    claim = stage.slow.claim("drop-namespace", key_hash_of(make_request("", "k")) or "")
+    process = SlowProcess()
+    await create(process.other(), A)
+    claim = process.slow.claim("drop-namespace", key_hash_of(make_request("", "k")) or "")
     for dies_at in range(1, 10):
-        dying = make_lake(DyingStore(stage.inner, dies_at=dies_at, after=True), stage.clock)
+        dying = make_lake(DyingStore(process.inner, dies_at=dies_at, after=True), process.clock)
         with pytest.raises(Died):
             await drop(dying, A, key="k")
         if await claim.read():
             break
-    assert await namespace_exists(stage.other(), A)
-    await drop(stage.other(), A)
-    await create(stage.other(), A, {"made": "since"})
+    assert await namespace_exists(process.other(), A)
+    await drop(process.other(), A)
+    await create(process.other(), A, {"made": "since"})
 
     with pytest.raises(NotFound):
-        await drop(await stage.takes_over(), A, key="k")
+        await drop(await process.takes_over(), A, key="k")
 
-    assert (await load_namespace(stage.other(), A)).properties["made"] == "since"
+    assert (await load_namespace(process.other(), A)).properties["made"] == "since"
 
 
 async def test_a_name_written_behind_the_cursor_cancels_the_drop() -> None:
     """G5: the drop has listed no child; a creator that writes now reads the namespace afterwards, and wins."""
-    stage = Stage()
-    await create(stage.other(), A)
-    child = stage.slow.layout.namespace(A)
+    process = SlowProcess()
+    await create(process.other(), A)
+    child = process.slow.layout.namespace(A)
 
     async def child_is_created() -> None:
-        await create(stage.other(), A._replace(levels=("a", "late")))
+        await create(process.other(), A._replace(levels=("a", "late")))
 
-    stage.store.before("put", child, _nothing)  # The drop writes its mark here.
-    stage.store.before("put", child, child_is_created)
+    process.store.before("put", child, _nothing)  # The drop writes its mark here.
+    process.store.before("put", child, child_is_created)
     with pytest.raises(NotEmpty, match=r"not empty.*a\.late"):
-        await drop(stage.slow, A)
+        await drop(process.slow, A)
 
-    assert await namespace_exists(stage.other(), A._replace(levels=("a", "late")))
+    assert await namespace_exists(process.other(), A._replace(levels=("a", "late")))

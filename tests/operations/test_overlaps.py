@@ -22,15 +22,14 @@ from sandur.operations.unity.securables import create_volume, drop_securable
 from sandur.storage.contract import ABSENT, ObjectStore
 from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.operations.delta_requests import create_managed
-from tests.operations.filled import Filled, current_location, files_below, filled
-from tests.operations.janitor_runs import HOUR_MS, Shore
+from tests.operations.janitor_runs import HOUR_MS, Cluster
 from tests.operations.requests import (
     NAMESPACE,
-    called,
     commit,
     create,
-    created_by_commit,
-    keyed,
+    create_commit,
+    identifier_of,
+    keyed_request,
     load,
     request,
     set_location,
@@ -38,11 +37,12 @@ from tests.operations.requests import (
     table,
     view,
 )
+from tests.operations.table_files import TableWithFiles, create_table_with_files, current_location, files_below
 from tests.operations.test_purge import DELAY_MS, drop, orders, purged
 
 T = TypeVar("T")
 
-VOLUME: Final = called("v")
+VOLUME: Final = identifier_of("v")
 PLACES: Final = ("lake/place", "lake/place/below", "lake")
 CALLS_MAX: Final = 200
 
@@ -71,34 +71,34 @@ async def place_namespace(lake: Lake, place: str) -> None:
 
 
 async def external_delta(lake: Lake, place: str, name: str = "d") -> None:
-    wanted = NewTable(identifier=called(name), table_type="EXTERNAL", location=f"{lake.area}/main/{place}")
+    wanted = NewTable(identifier=identifier_of(name), table_type="EXTERNAL", location=f"{lake.area}/main/{place}")
     await create_external(lake, wanted, request=request(f"delta {place}"))
     await lake.background.drain()
 
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_volume_is_refused_at_below_and_above_an_iceberg_table(place: str) -> None:
-    shore = await Shore.furnished()
-    await create(shore.server(), "t", location=f"{shore.server().area}/main/lake/place")
+    cluster = await Cluster.with_catalog()
+    await create(cluster.server(), "t", location=f"{cluster.server().area}/main/lake/place")
 
     with pytest.raises(Invalid, match=r"overlaps table main\.a\.t at "):
-        await make_volume(shore.server(), place)
+        await make_volume(cluster.server(), place)
 
-    await make_volume(shore.server(), "lake/place2")
+    await make_volume(cluster.server(), "lake/place2")
 
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_volume_is_refused_at_below_and_above_an_external_delta_table(place: str) -> None:
-    shore = await Shore.furnished()
-    await external_delta(shore.server(), "lake/place")
+    cluster = await Cluster.with_catalog()
+    await external_delta(cluster.server(), "lake/place")
 
     with pytest.raises(Invalid, match=r"overlaps table main\.a\.d at "):
-        await make_volume(shore.server(), place)
+        await make_volume(cluster.server(), place)
 
 
 async def test_a_volume_is_refused_at_below_and_above_a_managed_delta_table() -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
     await place_namespace(server, "team")
     managed = await create_managed(server)
     place = managed.location.partition("/main/")[2]
@@ -112,12 +112,12 @@ async def test_a_volume_is_refused_at_below_and_above_a_managed_delta_table() ->
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_tables_and_views_are_refused_at_below_and_above_a_volume(place: str) -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
     await make_volume(server, "lake/place")
     location = f"{server.area}/main/{place}"
-    creation = created_by_commit(server.clock.new_uuid(), set_location(location))
-    before = await shore.keys("")
+    creation = create_commit(server.clock.new_uuid(), set_location(location))
+    before = await cluster.keys("")
 
     with pytest.raises(Invalid, match=r"overlaps volume main\.a\.v at "):
         await create_table(server, NAMESPACE, table("t", location=location), request("table"))
@@ -128,18 +128,18 @@ async def test_tables_and_views_are_refused_at_below_and_above_a_volume(place: s
     with pytest.raises(Invalid, match=r"overlaps volume main\.a\.v at "):
         await create_view(server, NAMESPACE, view("w", location=location), request("view"))
     with pytest.raises(Invalid, match=r"overlaps volume main\.a\.v at "):
-        await commit_table(server, called("t"), creation, request("commit"))
+        await commit_table(server, identifier_of("t"), creation, request("commit"))
     with pytest.raises(Invalid, match=r"overlaps volume main\.a\.v at "):
-        await commit_transaction(server, "main", [(called("t"), creation)], request("transaction"))
+        await commit_transaction(server, "main", [(identifier_of("t"), creation)], request("transaction"))
 
     await server.background.drain()
-    assert [key for key in await shore.keys("tables/") if key not in before] == []
+    assert [key for key in await cluster.keys("tables/") if key not in before] == []
     await create(server, "t", location=f"{server.area}/main/lake/place2")
 
 
 async def test_a_default_location_below_a_volume_is_refused() -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
     await make_volume(server, "a")
 
     with pytest.raises(Invalid, match="overlaps volume"):
@@ -150,36 +150,36 @@ async def test_a_default_location_below_a_volume_is_refused() -> None:
 
 
 async def test_a_stage_of_a_managed_delta_table_below_a_volume_is_refused() -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
     await place_namespace(server, "team")
     await make_volume(server, "team")
 
     with pytest.raises(Invalid, match="overlaps volume"):
-        await stage_table(server, called("d"))
+        await stage_table(server, identifier_of("d"))
 
 
 async def test_a_commit_cannot_move_a_table_to_a_volume() -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
     await create(server, "t")
     await make_volume(server, "lake/place")
     below = f"{server.area}/main/lake/place/t"
 
     for update in (set_location(below), set_property("write.data.path", below)):
         with pytest.raises(Invalid, match="overlaps volume"):
-            await commit_table(server, called("t"), commit(update), keyed(str(update)))
+            await commit_table(server, identifier_of("t"), commit(update), keyed_request(str(update)))
         with pytest.raises(Invalid, match="overlaps volume"):
-            await commit_table(server, called("t"), commit(update), keyed(str(update)))
+            await commit_table(server, identifier_of("t"), commit(update), keyed_request(str(update)))
         with pytest.raises(Invalid, match="overlaps volume"):
-            await commit_transaction(server, "main", [(called("t"), commit(update))], request(f"all {update}"))
-    assert (await load(server, called("t"))).metadata
+            await commit_transaction(server, "main", [(identifier_of("t"), commit(update))], request(f"all {update}"))
+    assert (await load(server, identifier_of("t"))).metadata
 
 
 async def test_a_table_within_a_volume_cannot_be_registered() -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
-    made = await filled(server, location=f"{server.area}/main/lake/place/t")
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
+    made = await create_table_with_files(server, location=f"{server.area}/main/lake/place/t")
     head = await current_location(server, made)
     await drop(server, made, purge=False)
     await make_volume(server, "lake/place")
@@ -192,101 +192,101 @@ async def test_a_table_within_a_volume_cannot_be_registered() -> None:
 
 
 async def test_a_dropped_volume_frees_its_place_and_a_dropped_table_too() -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
     location = f"{server.area}/main/lake/place"
     await make_volume(server, "lake/place")
     await drop_securable(server, VOLUME, "volume", request("drop"))
-    made = await filled(server, location=location)
+    made = await create_table_with_files(server, location=location)
     await drop(server, made, purge=False)
 
     await make_volume(server, "lake/place", request("again"))
 
 
 async def test_a_damaged_volume_does_not_stop_the_creation_of_tables_but_every_purge() -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
-    made = await filled(server)
-    await shore.store.put(server.layout.securable("broken"), b"{", expected=ABSENT)
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
+    made = await create_table_with_files(server)
+    await cluster.store.put(server.layout.securable("broken"), b"{", expected=ABSENT)
     await create(server, "t2")
     before = await files_below(server, made)
 
-    assert (await purged(shore, made))["purge_failed"] == 1
-    assert any("is not a Securable" in error for error in shore.trouble)
+    assert (await purged(cluster, made))["purge_failed"] == 1
+    assert any("is not a Securable" in error for error in cluster.errors)
     assert await files_below(server, made) == before
 
 
 @pytest.mark.parametrize("inside", ["", "/files"])
 async def test_the_files_of_a_volume_in_a_managed_delta_table_survive_the_drop_of_the_table(inside: str) -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
     managed = await create_managed(server)
     await older_volume(server, managed.location + inside)
     file = f"{managed.location}{inside}/report.csv"
     await server.locations.create(file, b"x")
 
-    await drop_table(server, called("d"), request=request("drop"))
-    shore.clock.advance(DELAY_MS)
-    swept = await shore.sweep()
+    await drop_table(server, identifier_of("d"), request=request("drop"))
+    cluster.clock.advance(DELAY_MS)
+    swept = await cluster.sweep()
 
     assert swept["purge_blocked"] == 1
-    assert any("volume older may need the files" in error for error in shore.trouble)
+    assert any("volume older may need the files" in error for error in cluster.errors)
     assert await server.locations.exists(file)
 
 
 async def test_the_files_of_a_volume_survive_the_drop_of_the_catalog_around_a_managed_table() -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
     managed = await create_managed(server)
     await older_volume(server, f"{managed.location}/files")
     await server.locations.create(f"{managed.location}/files/report.csv", b"x")
 
-    shore.settings["default_catalog"] = "another"
-    await drop_catalog(shore.server(), "main", force=True, request=request("drop"))
-    shore.clock.advance(DELAY_MS)
+    cluster.settings["default_catalog"] = "another"
+    await drop_catalog(cluster.server(), "main", force=True, request=request("drop"))
+    cluster.clock.advance(DELAY_MS)
 
-    assert (await shore.sweep())["purge_blocked"] == 1
+    assert (await cluster.sweep())["purge_blocked"] == 1
     assert await server.locations.exists(f"{managed.location}/files/report.csv")
 
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_no_file_of_an_iceberg_table_is_purged_at_below_or_above_a_volume(place: str) -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
-    made = await filled(server, location=f"{server.area}/main/lake/place")
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
+    made = await create_table_with_files(server, location=f"{server.area}/main/lake/place")
     await older_volume(server, f"{server.area}/main/{place}")
     before = await files_below(server, made)
 
-    assert (await purged(shore, made))["purge_blocked"] == 1
+    assert (await purged(cluster, made))["purge_blocked"] == 1
     assert await files_below(server, made) == before
 
 
 async def test_an_abandoned_stage_with_a_volume_in_it_is_kept() -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
-    stage = await stage_table(server, called("d"))
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
+    stage = await stage_table(server, identifier_of("d"))
     await older_volume(server, f"{stage.location}/files")
     await server.locations.create(f"{stage.location}/files/report.csv", b"x")
-    shore.clock.advance(100 * HOUR_MS)
+    cluster.clock.advance(100 * HOUR_MS)
 
-    await shore.sweep()
+    await cluster.sweep()
 
     assert await server.locations.exists(f"{stage.location}/files/report.csv")
 
 
 @pytest.mark.parametrize("key", [None, "key"], ids=["without a key", "keyed"])
 async def test_a_volume_waits_for_the_purge_of_a_dropped_table_at_its_place(key: str | None) -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
-    made = await filled(server, location=f"{server.area}/main/lake/place")
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
+    made = await create_table_with_files(server, location=f"{server.area}/main/lake/place")
     await drop(server, made)
 
     for place in PLACES:
         with pytest.raises(Busy, match=r"the files of the dropped table a\.t are being purged"):
             await make_volume(server, place, request(f"volume {place}", key=key and f"{key} {place}"))
 
-    shore.clock.advance(DELAY_MS)
-    assert (await shore.sweep())["purge_removed"] == 1
+    cluster.clock.advance(DELAY_MS)
+    assert (await cluster.sweep())["purge_removed"] == 1
     assert await files_below(server, made) == []
     await make_volume(server, PLACES[0], request(f"volume {PLACES[0]}", key=key and f"{key} {PLACES[0]}"))
 
@@ -325,8 +325,8 @@ async def outcome(work: Awaitable[object]) -> str:
 async def test_of_a_table_and_a_volume_at_the_same_moment_at_most_one_is_created(place: str, first: str) -> None:
     """The second creation runs as a whole before each call of the first one."""
     for at in range(1, CALLS_MAX):
-        shore = await Shore.furnished()
-        area = shore.server().area
+        cluster = await Cluster.with_catalog()
+        area = cluster.server().area
         done: list[str] = []
 
         async def run(what: str, server: Lake, area: str = area) -> str:
@@ -339,13 +339,13 @@ async def test_of_a_table_and_a_volume_at_the_same_moment_at_most_one_is_created
                 return await outcome(external_delta(server, "lake/place"))
             return await outcome(make_volume(server, place))
 
-        async def second(shore: Shore = shore, done: list[str] = done) -> None:
-            server = shore.server()
+        async def second(cluster: Cluster = cluster, done: list[str] = done) -> None:
+            server = cluster.server()
             done.append(await run("iceberg" if first == "volume" else "volume", server))
             await server.background.drain()
 
-        store = Interrupted(shore.store, at, second)
-        server = shore.server(store)
+        store = Interrupted(cluster.store, at, second)
+        server = cluster.server(store)
         answer = await run(first, server)
         await server.background.drain()
 
@@ -360,32 +360,34 @@ async def test_of_a_table_and_a_volume_at_the_same_moment_at_most_one_is_created
 async def test_a_purge_deletes_no_file_of_a_volume_that_was_created_at_the_same_moment(first: str) -> None:
     """Each runs as a whole before each call of the other. The files at the time of the creation stay for good."""
     for at in range(1, CALLS_MAX):
-        shore = await Shore.furnished()
-        made = await filled(shore.server(), location=f"{shore.server().area}/main/lake/place")
-        await drop(shore.server(), made)
-        shore.clock.advance(DELAY_MS)
+        cluster = await Cluster.with_catalog()
+        made = await create_table_with_files(cluster.server(), location=f"{cluster.server().area}/main/lake/place")
+        await drop(cluster.server(), made)
+        cluster.clock.advance(DELAY_MS)
         owned: list[str] = []
 
-        async def create_it(server: Lake, shore: Shore = shore, made: Filled = made, owned: list[str] = owned) -> str:
+        async def create_it(
+            server: Lake, cluster: Cluster = cluster, made: TableWithFiles = made, owned: list[str] = owned
+        ) -> str:
             answer = await outcome(make_volume(server, "lake/place"))
             if answer == "ok":
-                owned += await files_below(shore.server(), made)
+                owned += await files_below(cluster.server(), made)
             return answer
 
-        async def purge(store: ObjectStore | None = None, shore: Shore = shore) -> str:
-            await shore.sweep(store)
+        async def purge(store: ObjectStore | None = None, cluster: Cluster = cluster) -> str:
+            await cluster.sweep(store)
             return "ok"
 
-        async def second(shore: Shore = shore) -> None:
-            await (purge() if first == "volume" else create_it(shore.server()))
+        async def second(cluster: Cluster = cluster) -> None:
+            await (purge() if first == "volume" else create_it(cluster.server()))
 
-        store = Interrupted(shore.store, at, second)
-        answer = await (create_it(shore.server(store)) if first == "volume" else purge(store))
-        await shore.sweep()
-        await shore.sweep()
+        store = Interrupted(cluster.store, at, second)
+        answer = await (create_it(cluster.server(store)) if first == "volume" else purge(store))
+        await cluster.sweep()
+        await cluster.sweep()
 
-        assert set(owned) <= set(await files_below(shore.server(), made)), f"before call {at}"
-        assert [order.blocked for order in await orders(shore)] == []
+        assert set(owned) <= set(await files_below(cluster.server(), made)), f"before call {at}"
+        assert [order.blocked for order in await orders(cluster)] == []
         if store.is_over:
             assert (answer, owned) == (("Busy", []) if first == "volume" else ("ok", []))
             return
@@ -394,11 +396,11 @@ async def test_a_purge_deletes_no_file_of_a_volume_that_was_created_at_the_same_
 
 async def test_creations_in_parallel_never_share_a_place() -> None:
     for seed in range(40):
-        shore = await Shore.furnished(seed)
-        location = f"{shore.server().area}/main/lake/place"
+        cluster = await Cluster.with_catalog(seed)
+        location = f"{cluster.server().area}/main/lake/place"
         work = [
-            outcome(create_table(shore.server(), NAMESPACE, table("t", location=location), request("table"))),
-            outcome(make_volume(shore.server(), "lake/place/below")),
+            outcome(create_table(cluster.server(), NAMESPACE, table("t", location=location), request("table"))),
+            outcome(make_volume(cluster.server(), "lake/place/below")),
         ]
 
         answers = await asyncio.gather(*work)

@@ -6,60 +6,60 @@ from sandur.errors import Busy, NotFound
 from sandur.operations.delta.tables import NewTable, create_external, drop_table
 from sandur.operations.tables.register import register_table
 from sandur.storage.contract import ABSENT
-from tests.operations.filled import (
-    Filled,
-    current_location,
-    files_below,
-    filled,
-)
-from tests.operations.janitor_runs import LONG_MS, Shore
+from tests.operations.janitor_runs import LONG_MS, Cluster
 from tests.operations.requests import (
     NAMESPACE,
-    called,
     create,
+    identifier_of,
     load,
     request,
+)
+from tests.operations.table_files import (
+    TableWithFiles,
+    create_table_with_files,
+    current_location,
+    files_below,
 )
 from tests.operations.test_purge import DELAY_MS, drop, purged
 
 
 async def test_files_of_a_table_with_a_second_registered_name_are_never_deleted() -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
-    table = await filled(server)
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
+    table = await create_table_with_files(server)
     head = await current_location(server, table)
     await register_table(server, NAMESPACE, "copy", head, request=request("register"))
     before = await files_below(server, table)
 
-    swept = await purged(shore, table)
+    swept = await purged(cluster, table)
 
     assert swept["purge_blocked"] == 1
     assert await files_below(server, table) == before
-    copy = Filled(called("copy"), table.uuid, table.location)
-    await drop(shore.server(), copy, purge=False)  # The table may still exist in another catalog.
-    shore.clock.advance(LONG_MS)
-    await shore.sweep()
+    copy = TableWithFiles(identifier_of("copy"), table.uuid, table.location)
+    await drop(cluster.server(), copy, purge=False)  # The table may still exist in another catalog.
+    cluster.clock.advance(LONG_MS)
+    await cluster.sweep()
     assert await files_below(server, table) == before
 
 
 async def test_files_at_the_location_of_another_table_stay() -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
-    outer = await filled(server, "outer", location=f"{server.area}/main/outer")
-    inner = await filled(server, "inner", location=f"{server.area}/main/outer/inner")
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
+    outer = await create_table_with_files(server, "outer", location=f"{server.area}/main/outer")
+    inner = await create_table_with_files(server, "inner", location=f"{server.area}/main/outer/inner")
 
-    assert (await purged(shore, outer))["purge_blocked"] == 1
+    assert (await purged(cluster, outer))["purge_blocked"] == 1
     assert await server.locations.exists(outer.files[0])
     assert (await load(server, inner.identifier)).table_uuid == inner.uuid
 
 
 async def test_files_of_a_table_within_another_stay() -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
-    outer = await filled(server, "outer", location=f"{server.area}/main/outer")
-    inner = await filled(server, "inner", location=f"{server.area}/main/outer/inner")
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
+    outer = await create_table_with_files(server, "outer", location=f"{server.area}/main/outer")
+    inner = await create_table_with_files(server, "inner", location=f"{server.area}/main/outer/inner")
 
-    assert (await purged(shore, inner))["purge_blocked"] == 1
+    assert (await purged(cluster, inner))["purge_blocked"] == 1
     assert await server.locations.exists(inner.files[0])
     assert (await load(server, outer.identifier)).table_uuid == outer.uuid
 
@@ -67,90 +67,90 @@ async def test_files_of_a_table_within_another_stay() -> None:
 @pytest.mark.parametrize("folder", ["lake/shared", "lake/shared/below", "lake"])
 async def test_files_that_a_delta_table_may_need_stay(folder: str) -> None:
     """Some writers keep metadata of both formats for the same files."""
-    shore = await Shore.furnished()
-    server = shore.server()
-    table = await filled(server, location=f"{server.area}/main/lake/shared")
-    asked = NewTable(identifier=called("d"), table_type="EXTERNAL", location=f"{server.area}/main/{folder}")
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
+    table = await create_table_with_files(server, location=f"{server.area}/main/lake/shared")
+    asked = NewTable(identifier=identifier_of("d"), table_type="EXTERNAL", location=f"{server.area}/main/{folder}")
     await create_external(server, asked, request=request("delta"))
     before = await files_below(server, table)
 
-    assert (await purged(shore, table))["purge_blocked"] == 1
+    assert (await purged(cluster, table))["purge_blocked"] == 1
     assert await files_below(server, table) == before
 
 
 async def test_a_dropped_or_neighbouring_delta_table_protects_no_files() -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
-    table = await filled(server, location=f"{server.area}/main/lake/shared")
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
+    table = await create_table_with_files(server, location=f"{server.area}/main/lake/shared")
     for name, folder in (("beside", "lake/shared2"), ("gone", "lake/shared")):
-        asked = NewTable(identifier=called(name), table_type="EXTERNAL", location=f"{server.area}/main/{folder}")
+        asked = NewTable(identifier=identifier_of(name), table_type="EXTERNAL", location=f"{server.area}/main/{folder}")
         await create_external(server, asked, request=request(name))
-    await drop_table(server, called("gone"), request=request("drop"))
+    await drop_table(server, identifier_of("gone"), request=request("drop"))
 
-    assert (await purged(shore, table))["purge_removed"] == 1
+    assert (await purged(cluster, table))["purge_removed"] == 1
     assert await files_below(server, table) == []
 
 
 async def test_a_neighbour_with_the_same_prefix_protects_no_files() -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
-    table = await filled(server, "t", location=f"{server.area}/main/t")
-    other = await filled(server, "t2", location=f"{server.area}/main/t2")
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
+    table = await create_table_with_files(server, "t", location=f"{server.area}/main/t")
+    other = await create_table_with_files(server, "t2", location=f"{server.area}/main/t2")
 
-    assert (await purged(shore, table))["purge_removed"] == 1
+    assert (await purged(cluster, table))["purge_removed"] == 1
     assert await files_below(server, table) == []
     assert await server.locations.exists(other.files[0])
 
 
 async def test_two_tables_at_one_location_are_purged_when_both_are_dropped() -> None:
-    shore = await Shore.furnished()
-    server = shore.server()
-    first = await filled(server, "first", location=f"{server.area}/main/same")
-    second = await filled(server, "second", location=f"{server.area}/main/same", snapshots=0)
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
+    first = await create_table_with_files(server, "first", location=f"{server.area}/main/same")
+    second = await create_table_with_files(server, "second", location=f"{server.area}/main/same", snapshots=0)
 
-    swept = await purged(shore, first, second)
+    swept = await purged(cluster, first, second)
 
     assert swept["purge_removed"] == 2
     assert await files_below(server, first) == []
 
 
 async def test_a_table_whose_files_are_being_purged_cannot_be_registered_again() -> None:
-    shore = await Shore.furnished()
-    table = await filled(shore.server())
-    head = await current_location(shore.server(), table)
-    await drop(shore.server(), table)
+    cluster = await Cluster.with_catalog()
+    table = await create_table_with_files(cluster.server())
+    head = await current_location(cluster.server(), table)
+    await drop(cluster.server(), table)
 
     with pytest.raises(Busy, match="being purged"):
-        await register_table(shore.server(), NAMESPACE, "again", head, request=request("register"))
+        await register_table(cluster.server(), NAMESPACE, "again", head, request=request("register"))
 
-    shore.clock.advance(DELAY_MS)
-    await shore.sweep()
+    cluster.clock.advance(DELAY_MS)
+    await cluster.sweep()
     with pytest.raises(NotFound):
-        await register_table(shore.server(), NAMESPACE, "again", head, request=request("register"))
+        await register_table(cluster.server(), NAMESPACE, "again", head, request=request("register"))
 
 
 async def test_a_table_that_was_dropped_without_a_purge_can_be_registered_again() -> None:
-    shore = await Shore.furnished()
-    table = await filled(shore.server())
-    head = await current_location(shore.server(), table)
-    await drop(shore.server(), table, purge=False)
+    cluster = await Cluster.with_catalog()
+    table = await create_table_with_files(cluster.server())
+    head = await current_location(cluster.server(), table)
+    await drop(cluster.server(), table, purge=False)
 
-    await register_table(shore.server(), NAMESPACE, "again", head, request=request("register"))
+    await register_table(cluster.server(), NAMESPACE, "again", head, request=request("register"))
 
-    assert (await load(shore.server(), called("again"))).table_uuid == table.uuid
+    assert (await load(cluster.server(), identifier_of("again"))).table_uuid == table.uuid
 
 
 async def test_no_files_are_deleted_while_a_pointer_cannot_be_read() -> None:
     """It may belong to a table that needs the files."""
-    shore = await Shore.furnished()
-    server = shore.server()
-    table = await filled(server)
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
+    table = await create_table_with_files(server)
     await create(server, "other")
-    await shore.store.put(server.layout.pointer("broken"), b"{", expected=ABSENT)
+    await cluster.store.put(server.layout.pointer("broken"), b"{", expected=ABSENT)
     before = await files_below(server, table)
 
-    swept = await purged(shore, table)
+    swept = await purged(cluster, table)
 
     assert swept["purge_failed"] == 1
-    assert any("is not a Pointer" in error for error in shore.trouble)
+    assert any("is not a Pointer" in error for error in cluster.errors)
     assert await files_below(server, table) == before

@@ -13,18 +13,28 @@ from sandur.operations.tables.create import create_table
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.layout import Layout
 from tests.fakes.dying_store import Died, DyingStore
-from tests.operations.invariants import all_receipts, judge
+from tests.operations.invariants import all_receipts, check_invariants
 from tests.operations.lakes import make_lake
-from tests.operations.requests import NAMESPACE, append, called, commit, furnish, load, request, set_property, table
+from tests.operations.requests import (
+    NAMESPACE,
+    append,
+    commit,
+    identifier_of,
+    load,
+    request,
+    set_property,
+    set_up_catalog,
+    table,
+)
 
-T = called("t")
+T = identifier_of("t")
 HEAD = Head(metadata_location="memory://store/a.json", last_updated_ms=1_767_225_600_000, snapshot_id=7)
 
 
 @pytest.fixture
 async def lake() -> Lake:
     lake = make_lake()
-    await furnish(lake)
+    await set_up_catalog(lake)
     return lake
 
 
@@ -83,18 +93,18 @@ async def test_the_next_server_writes_the_receipts_that_a_dead_server_did_not_wr
     await create_table(lake, NAMESPACE, table("t"), request("create"))
     await lake.background.drain()
     for number in range(3):  # Each server dies right after its swap, without its background work.
-        before = len((await judge(make_lake(lake.store, lake.clock)))[await uuid(lake)].locations)
+        before = len((await check_invariants(make_lake(lake.store, lake.clock)))[await uuid(lake)].locations)
         for dies_at in range(1, 12):
             server = make_lake(DyingStore(lake.store, dies_at=dies_at, after=True), lake.clock)
             sent = request(f"commit {number} {dies_at}")
             with contextlib.suppress(Died):
                 await commit_table(server, T, commit(set_property(f"p{number}", str(dies_at))), sent)
             await server.background.drain()
-            whole = await judge(make_lake(lake.store, lake.clock))
+            whole = await check_invariants(make_lake(lake.store, lake.clock))
             if len(whole[await uuid(lake)].locations) > before:
                 break
 
-    whole = await judge(make_lake(lake.store, lake.clock))
+    whole = await check_invariants(make_lake(lake.store, lake.clock))
     assert len(whole[await uuid(lake)].locations) == 4
 
 
@@ -106,9 +116,9 @@ async def test_a_transaction_has_a_receipt_for_each_of_its_tables(lake: Lake) ->
     for name in ("t", "u"):
         await create_table(lake, NAMESPACE, table(name), request(f"create {name}"))
 
-    await commit_transaction(lake, "main", [(T, append(1)), (called("u"), append(1))], request("both"))
+    await commit_transaction(lake, "main", [(T, append(1)), (identifier_of("u"), append(1))], request("both"))
     await lake.background.drain()
 
     operations = [one.operation for one in (await all_receipts(lake)).values()]
     assert sorted(operations) == ["append", "append", "create", "create"]
-    await judge(make_lake(lake.store, lake.clock))
+    await check_invariants(make_lake(lake.store, lake.clock))

@@ -11,43 +11,43 @@ from sandur.operations.tables.documents import LoadedTable, table_exists
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.register import register_table, register_view
 from sandur.operations.tables.views import create_view, load_view
-from tests.operations.invariants import all_receipts, judge
+from tests.operations.invariants import all_receipts, check_invariants
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
     NAMESPACE,
     append,
-    called,
     commit,
     content,
     create,
-    furnish,
-    keyed,
+    identifier_of,
+    keyed_request,
     load,
     request,
     set_property,
+    set_up_catalog,
     view,
 )
 
-T = called("t")
+T = identifier_of("t")
 
 
 @pytest.fixture
 async def lake() -> Lake:
     lake = make_lake()
-    await furnish(lake)
+    await set_up_catalog(lake)
     return lake
 
 
-def again(lake: Lake) -> Lake:
+def restarted(lake: Lake) -> Lake:
     return make_lake(lake.store, lake.clock)
 
 
 async def dropped_table(lake: Lake, name: str = "t") -> LoadedTable:
     """A dropped table with a snapshot; its files still exist."""
     await create(lake, name)
-    last = await commit_table(lake, called(name), append(1), request(f"commit {name}"))
+    last = await commit_table(lake, identifier_of(name), append(1), request(f"commit {name}"))
     await lake.background.drain()
-    await drop_name(lake, called(name), kind="table", request=request(f"drop {name}"))
+    await drop_name(lake, identifier_of(name), kind="table", request=request(f"drop {name}"))
     await lake.background.drain()
     return last
 
@@ -65,7 +65,7 @@ async def test_a_dropped_table_can_be_registered_again_and_committed_to(lake: La
         await drop_name(lake, T, kind="table", request=request(f"drop again {number}"))
 
     await lake.background.drain()
-    await judge(again(lake))
+    await check_invariants(restarted(lake))
 
 
 async def test_each_registration_has_its_own_receipt(lake: Lake) -> None:
@@ -114,7 +114,7 @@ async def test_a_compressed_file_can_be_registered_and_is_returned_plain(lake: L
     await lake.locations.create(location, gzip.compress(last.metadata))
 
     registered = await register_table(lake, NAMESPACE, "t", location, request=request("register"))
-    after = await commit_table(again(lake), T, commit(set_property("p", "1")), request("commit"))
+    after = await commit_table(restarted(lake), T, commit(set_property("p", "1")), request("commit"))
 
     assert content(registered) == content(last)
     assert registered.metadata_location == location
@@ -131,14 +131,14 @@ async def test_a_registration_with_overwrite_replaces_the_state_and_keeps_the_ch
     await lake.background.drain()
 
     assert registered == other
-    assert await load(again(lake), T) == other
+    assert await load(restarted(lake), T) == other
     await commit_table(lake, T, append(2, 1), request("commit"))
     back = await register_table(
         lake, NAMESPACE, "t", made.metadata_location or "", overwrite=True, request=request("back")
     )
     await lake.background.drain()
     assert back == made
-    whole = await judge(again(lake))
+    whole = await check_invariants(restarted(lake))
     (chain,) = [chain for chain in whole.values() if chain.pointer.state == "live"]
     assert len(chain.locations) == 4
     assert chain.locations[0] == chain.locations[-1] == made.metadata_location
@@ -148,8 +148,11 @@ async def test_a_registration_with_overwrite_of_a_missing_table_creates_it(lake:
     last = await dropped_table(lake)
     location = last.metadata_location or ""
 
-    for server in (lake, again(lake)):
-        assert await register_table(server, NAMESPACE, "t", location, overwrite=True, request=keyed("over")) == last
+    for server in (lake, restarted(lake)):
+        assert (
+            await register_table(server, NAMESPACE, "t", location, overwrite=True, request=keyed_request("over"))
+            == last
+        )
         await server.background.drain()
 
 
@@ -157,12 +160,14 @@ async def test_a_keyed_registration_with_overwrite_is_applied_once_despite_later
     other = await dropped_table(lake, "r")
     location = other.metadata_location or ""
     await create(lake, "t")
-    await register_table(lake, NAMESPACE, "t", location, overwrite=True, request=keyed("over"))
+    await register_table(lake, NAMESPACE, "t", location, overwrite=True, request=keyed_request("over"))
     await lake.background.drain()
     await commit_table(lake, T, commit(set_property("foreign", "1")), request("foreign"))
     await lake.background.drain()
 
-    replayed = await register_table(again(lake), NAMESPACE, "t", location, overwrite=True, request=keyed("over"))
+    replayed = await register_table(
+        restarted(lake), NAMESPACE, "t", location, overwrite=True, request=keyed_request("over")
+    )
 
     assert replayed == other
     assert content(await load(lake, T))["properties"]["foreign"] == "1"
@@ -176,11 +181,13 @@ async def test_a_dropped_view_can_be_registered_again(lake: Lake) -> None:
     await create(lake, "t")
     with pytest.raises(AlreadyExists, match=r"^Table with same name already exists: a\.t$"):
         await register_view(lake, NAMESPACE, "t", made.metadata_location, request=request("2"))
-    await drop_name(lake, called("v"), kind="view", request=request("drop"))
+    await drop_name(lake, identifier_of("v"), kind="view", request=request("drop"))
 
-    assert await register_view(lake, NAMESPACE, "v", made.metadata_location, request=keyed("3")) == made
-    assert await register_view(again(lake), NAMESPACE, "v", made.metadata_location, request=keyed("3")) == made
-    assert await load_view(again(lake), called("v")) == made
+    assert await register_view(lake, NAMESPACE, "v", made.metadata_location, request=keyed_request("3")) == made
+    assert (
+        await register_view(restarted(lake), NAMESPACE, "v", made.metadata_location, request=keyed_request("3")) == made
+    )
+    assert await load_view(restarted(lake), identifier_of("v")) == made
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from sandur.operations.tables.reports import report_metrics
 from sandur.storage.memory import MemoryStore
 from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.operations.lakes import make_lake, put_name
-from tests.operations.requests import called, request
+from tests.operations.requests import identifier_of, request
 
 T = TypeVar("T")
 
@@ -33,8 +33,10 @@ class SilentStore(WrappingStore):
 async def test_a_report_is_dropped_when_the_store_does_not_answer_in_time() -> None:
     store = SilentStore()
     lake = make_lake(store)
-    await put_name(lake, called("t"))
+    await put_name(lake, identifier_of("t"))
     store.is_silent = True
 
     with pytest.raises(Unavailable, match=r"metrics report of .*t: dropped, because the store did not answer within"):
-        await report_metrics(lake, called("t"), b'{"report-type": "scan-report"}', request("r"), within_seconds=0.01)
+        await report_metrics(
+            lake, identifier_of("t"), b'{"report-type": "scan-report"}', request("r"), within_seconds=0.01
+        )

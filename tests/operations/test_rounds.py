@@ -18,21 +18,21 @@ from tests.operations.lakes import make_lake
 from tests.operations.requests import (
     NAMESPACE,
     append,
-    called,
     create,
-    furnish,
-    keyed,
+    identifier_of,
+    keyed_request,
     load,
+    replace_view,
     request,
+    set_up_catalog,
     table,
     view,
-    view_replaced,
 )
 
-T, U = called("t"), called("u")
+T, U = identifier_of("t"), identifier_of("u")
 
 
-class Served:
+class SpiedServer:
     """A server with two cached tables, and a spy between it and the store."""
 
     def __init__(self) -> None:
@@ -53,158 +53,160 @@ class Served:
 
 
 @pytest.fixture
-async def served() -> Served:
-    served = Served()
-    await furnish(served.warm)
+async def spied() -> SpiedServer:
+    spied = SpiedServer()
+    await set_up_catalog(spied.warm)
     for name in ("t", "u"):
-        await create(served.warm, name)
-        await load(served.warm, called(name))
-    await served.warm.background.drain()
-    served.spy.reset()
-    return served
+        await create(spied.warm, name)
+        await load(spied.warm, identifier_of(name))
+    await spied.warm.background.drain()
+    spied.spy.reset()
+    return spied
 
 
 def lists(spy: SpyStore) -> list[str]:
     return spy.keys("list")
 
 
-async def test_a_warm_load_is_one_round(served: Served) -> None:
-    loaded = await load(served.warm, T)
-    assert served.spy.rounds == 1
+async def test_a_warm_load_is_one_round(spied: SpiedServer) -> None:
+    loaded = await load(spied.warm, T)
+    assert spied.spy.rounds == 1
 
-    served.spy.reset()
-    assert isinstance(await load_table(served.warm, T, if_none_match=loaded.etag), NotModified)
+    spied.spy.reset()
+    assert isinstance(await load_table(spied.warm, T, if_none_match=loaded.etag), NotModified)
 
-    assert served.spy.rounds == 1
-    assert not lists(served.spy)
-
-
-async def test_a_cold_load_is_two_rounds_with_a_correct_hint_and_three_otherwise(served: Served) -> None:
-    await load(served.cold(), T)
-    assert served.spy.rounds == 2
-
-    await commit_table(served.warm, T, append(1), request("commit"))
-    await served.warm.background.drain()
-    served.spy.reset()
-    await load(served.cold(), T)
-
-    assert served.spy.rounds == 3
+    assert spied.spy.rounds == 1
+    assert not lists(spied.spy)
 
 
-@pytest.mark.parametrize("sent", [request("commit"), keyed("commit")], ids=["without a key", "keyed"])
-async def test_a_warm_commit_is_two_rounds(served: Served, sent: Request) -> None:
-    await commit_table(served.warm, T, append(1), sent)
+async def test_a_cold_load_is_two_rounds_with_a_correct_hint_and_three_otherwise(spied: SpiedServer) -> None:
+    await load(spied.cold(), T)
+    assert spied.spy.rounds == 2
 
-    assert served.spy.rounds == 2
-    await served.warm.background.drain()
-    assert not lists(served.spy)
+    await commit_table(spied.warm, T, append(1), request("commit"))
+    await spied.warm.background.drain()
+    spied.spy.reset()
+    await load(spied.cold(), T)
+
+    assert spied.spy.rounds == 3
+
+
+@pytest.mark.parametrize("sent", [request("commit"), keyed_request("commit")], ids=["without a key", "keyed"])
+async def test_a_warm_commit_is_two_rounds(spied: SpiedServer, sent: Request) -> None:
+    await commit_table(spied.warm, T, append(1), sent)
+
+    assert spied.spy.rounds == 2
+    await spied.warm.background.drain()
+    assert not lists(spied.spy)
 
 
 @pytest.mark.parametrize("key", [None, "key"], ids=["without a key", "keyed"])
 async def test_a_cold_commit_is_four_rounds_with_a_correct_hint_and_five_otherwise(
-    served: Served, key: str | None
+    spied: SpiedServer, key: str | None
 ) -> None:
-    await commit_table(served.cold(), T, append(1), request("first", key=key))
-    assert served.spy.rounds == 4
+    await commit_table(spied.cold(), T, append(1), request("first", key=key))
+    assert spied.spy.rounds == 4
 
-    await served.warm.background.drain()
-    served.spy.reset()
-    await commit_table(served.cold(), T, append(2, 1), request("second", key=key and f"{key} 2"))
+    await spied.warm.background.drain()
+    spied.spy.reset()
+    await commit_table(spied.cold(), T, append(2, 1), request("second", key=key and f"{key} 2"))
 
-    assert served.spy.rounds == 5
+    assert spied.spy.rounds == 5
 
 
 async def test_a_keyed_retry_of_a_finished_commit_is_three_rounds_and_does_not_write_the_pointer(
-    served: Served,
+    spied: SpiedServer,
 ) -> None:
-    await commit_table(served.warm, T, append(1), keyed("commit"))
-    await served.warm.background.drain()
-    served.spy.reset()
+    await commit_table(spied.warm, T, append(1), keyed_request("commit"))
+    await spied.warm.background.drain()
+    spied.spy.reset()
 
-    await commit_table(served.warm, T, append(1), keyed("commit"))
+    await commit_table(spied.warm, T, append(1), keyed_request("commit"))
 
-    assert served.spy.rounds <= 3
-    assert not [key for key in served.spy.keys("put") if "iceberg_pointers" in key]
+    assert spied.spy.rounds <= 3
+    assert not [key for key in spied.spy.keys("put") if "iceberg_pointers" in key]
 
 
 @pytest.mark.parametrize("key", [None, "key"], ids=["without a key", "keyed"])
-async def test_a_create_is_four_rounds_warm_and_cold(served: Served, key: str | None) -> None:
-    await create_table(served.warm, NAMESPACE, table("new"), request("create", key=key))
-    assert served.spy.rounds == 4
-    await served.warm.background.drain()
+async def test_a_create_is_four_rounds_warm_and_cold(spied: SpiedServer, key: str | None) -> None:
+    await create_table(spied.warm, NAMESPACE, table("new"), request("create", key=key))
+    assert spied.spy.rounds == 4
+    await spied.warm.background.drain()
 
-    served.spy.reset()
-    await create_table(served.cold(), NAMESPACE, table("newer"), request("another", key=key and f"{key} 2"))
+    spied.spy.reset()
+    await create_table(spied.cold(), NAMESPACE, table("newer"), request("another", key=key and f"{key} 2"))
 
-    assert served.spy.rounds == 4
+    assert spied.spy.rounds == 4
 
 
 @pytest.mark.parametrize(("key", "rounds"), [(None, 3), ("key", 4)], ids=["without a key", "keyed"])
-async def test_a_drop_is_three_rounds_and_one_more_with_a_key(served: Served, key: str | None, rounds: int) -> None:
-    await drop_name(served.warm, T, kind="table", request=request("drop t", key=key))
-    assert served.spy.rounds == rounds
-    await served.warm.background.drain()
-    assert not lists(served.spy)
+async def test_a_drop_is_three_rounds_and_one_more_with_a_key(spied: SpiedServer, key: str | None, rounds: int) -> None:
+    await drop_name(spied.warm, T, kind="table", request=request("drop t", key=key))
+    assert spied.spy.rounds == rounds
+    await spied.warm.background.drain()
+    assert not lists(spied.spy)
 
-    served.spy.reset()
-    await drop_name(served.cold(), U, kind="table", request=request("drop u", key=key and f"{key} 2"))
+    spied.spy.reset()
+    await drop_name(spied.cold(), U, kind="table", request=request("drop u", key=key and f"{key} 2"))
 
-    assert served.spy.rounds == rounds + 1
+    assert spied.spy.rounds == rounds + 1
 
 
 @pytest.mark.parametrize(("key", "rounds"), [(None, 4), ("key", 5)], ids=["without a key", "keyed"])
-async def test_a_rename_is_four_rounds_and_one_more_with_a_key(served: Served, key: str | None, rounds: int) -> None:
-    await rename(served.warm, T, called("t2"), kind="table", request=request("rename t", key=key))
-    assert served.spy.rounds == rounds
-    await served.warm.background.drain()
-    assert not lists(served.spy)
+async def test_a_rename_is_four_rounds_and_one_more_with_a_key(
+    spied: SpiedServer, key: str | None, rounds: int
+) -> None:
+    await rename(spied.warm, T, identifier_of("t2"), kind="table", request=request("rename t", key=key))
+    assert spied.spy.rounds == rounds
+    await spied.warm.background.drain()
+    assert not lists(spied.spy)
 
-    served.spy.reset()
-    target = called("u2")
-    await rename(served.cold(), U, target, kind="table", request=request("rename u", key=key and f"{key} 2"))
+    spied.spy.reset()
+    target = identifier_of("u2")
+    await rename(spied.cold(), U, target, kind="table", request=request("rename u", key=key and f"{key} 2"))
 
-    assert served.spy.rounds == rounds + 1
+    assert spied.spy.rounds == rounds + 1
 
 
 @pytest.mark.parametrize("key", [None, "key"], ids=["without a key", "keyed"])
-async def test_a_transaction_is_three_rounds_for_any_number_of_tables(served: Served, key: str | None) -> None:
-    await commit_transaction(served.warm, "main", [(T, append(1)), (U, append(1))], request("transaction", key=key))
+async def test_a_transaction_is_three_rounds_for_any_number_of_tables(spied: SpiedServer, key: str | None) -> None:
+    await commit_transaction(spied.warm, "main", [(T, append(1)), (U, append(1))], request("transaction", key=key))
 
-    assert served.spy.rounds == 3
-    await served.warm.background.drain()
-    assert not lists(served.spy)
-
-
-async def test_a_cold_transaction_is_five_rounds(served: Served) -> None:
-    await commit_transaction(served.cold(), "main", [(T, append(1)), (U, append(1))], request("transaction"))
-
-    assert served.spy.rounds == 5
+    assert spied.spy.rounds == 3
+    await spied.warm.background.drain()
+    assert not lists(spied.spy)
 
 
-async def test_a_commit_costs_no_more_calls_on_a_table_with_many_neighbours(served: Served) -> None:
-    await commit_table(served.warm, T, append(1), request("one"))
-    await served.warm.background.drain()
-    few = len(served.spy.calls)
+async def test_a_cold_transaction_is_five_rounds(spied: SpiedServer) -> None:
+    await commit_transaction(spied.cold(), "main", [(T, append(1)), (U, append(1))], request("transaction"))
+
+    assert spied.spy.rounds == 5
+
+
+async def test_a_commit_costs_no_more_calls_on_a_table_with_many_neighbours(spied: SpiedServer) -> None:
+    await commit_table(spied.warm, T, append(1), request("one"))
+    await spied.warm.background.drain()
+    few = len(spied.spy.calls)
     for number in range(20):
-        await create(served.warm, f"neighbour{number}")
-    served.spy.reset()
+        await create(spied.warm, f"neighbour{number}")
+    spied.spy.reset()
 
-    await commit_table(served.warm, T, append(2, 1), request("two"))
-    await served.warm.background.drain()
+    await commit_table(spied.warm, T, append(2, 1), request("two"))
+    await spied.warm.background.drain()
 
-    assert len(served.spy.calls) <= few
+    assert len(spied.spy.calls) <= few
 
 
-async def test_a_view_commit_is_two_rounds_and_a_view_load_is_one(served: Served) -> None:
-    await create_view(served.warm, NAMESPACE, view("v"), request("create v"))
-    await served.warm.background.drain()
-    await load_view(served.warm, called("v"))
-    served.spy.reset()
+async def test_a_view_commit_is_two_rounds_and_a_view_load_is_one(spied: SpiedServer) -> None:
+    await create_view(spied.warm, NAMESPACE, view("v"), request("create v"))
+    await spied.warm.background.drain()
+    await load_view(spied.warm, identifier_of("v"))
+    spied.spy.reset()
 
-    await commit_view(served.warm, called("v"), view_replaced("select 2"), request("commit v"))
-    assert served.spy.rounds == 2
-    await served.warm.background.drain()
-    served.spy.reset()
-    await load_view(served.warm, called("v"))
+    await commit_view(spied.warm, identifier_of("v"), replace_view("select 2"), request("commit v"))
+    assert spied.spy.rounds == 2
+    await spied.warm.background.drain()
+    spied.spy.reset()
+    await load_view(spied.warm, identifier_of("v"))
 
-    assert served.spy.rounds == 1
+    assert spied.spy.rounds == 1

@@ -18,16 +18,26 @@ from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.contract import Listed, Stored, Unchanged, Version
 from sandur.storage.local import LocalStore
 from tests.operations.lakes import make_lake
-from tests.operations.requests import NAMESPACE, append, called, content, create, furnish, load, request, table
+from tests.operations.requests import (
+    NAMESPACE,
+    append,
+    content,
+    create,
+    identifier_of,
+    load,
+    request,
+    set_up_catalog,
+    table,
+)
 
-T, U = called("t"), called("u")
+T, U = identifier_of("t"), identifier_of("u")
 
 
 @pytest.fixture
 async def two(tmp_path: Path) -> tuple[Lake, Lake]:
     """Two servers on one folder, with two tables in it."""
     one, other = (make_lake(LocalStore(tmp_path, fsync="never")) for _ in range(2))
-    await furnish(one)
+    await set_up_catalog(one)
     for name in ("t", "u"):
         await create(one, name)
     await one.background.drain()
@@ -63,7 +73,7 @@ async def dropped_by(other: Lake) -> None:
 
 
 async def renamed_by(other: Lake) -> None:
-    await rename(other, T, called("away"), kind="table", request=request("rename"))
+    await rename(other, T, identifier_of("away"), kind="table", request=request("rename"))
 
 
 async def file_removed_by(other: Lake) -> None:
@@ -119,7 +129,7 @@ class ReadCounter(LocalStore):
 async def test_an_unchanged_table_is_loaded_without_reading_objects(tmp_path: Path) -> None:
     store = ReadCounter(tmp_path)
     server = make_lake(store)
-    await furnish(server)
+    await set_up_catalog(server)
     await create(server, "t")
     await server.background.drain()
     before = await load(server, T)

@@ -20,9 +20,9 @@ from sandur.storage.retry import RetryingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.delta_requests import D, create_managed
 from tests.operations.lakes import OWN_ADDRESS, make_lake
-from tests.operations.requests import NAMESPACE, called, content, create, furnish, request, table, view
+from tests.operations.requests import NAMESPACE, content, create, identifier_of, request, set_up_catalog, table, view
 
-T = called("t")
+T = identifier_of("t")
 # Later than the modification time of every file, which comes from the real clock.
 FAR_MS = 4_000_000_000_000
 
@@ -57,7 +57,7 @@ class Folder:
 @pytest.fixture
 async def folder(tmp_path: Path) -> Folder:
     folder = Folder(tmp_path)
-    await furnish(folder.lake)
+    await set_up_catalog(folder.lake)
     return folder
 
 

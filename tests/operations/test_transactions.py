@@ -19,45 +19,45 @@ from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.invariants import judge, times_applied
+from tests.operations.invariants import check_invariants, times_applied
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
     NAMESPACE,
     append,
-    called,
     commit,
     content,
     create,
-    created_by_commit,
-    furnish,
-    keyed,
+    create_commit,
+    identifier_of,
+    keyed_request,
     load,
     request,
     set_property,
+    set_up_catalog,
     table,
     view,
     view_version,
 )
 
-T, U, NEW = called("t"), called("u"), called("new")
+T, U, NEW = identifier_of("t"), identifier_of("u"), identifier_of("new")
 UUID = "5b6b2b4e-0000-4000-8000-00000000000a"
 
 
 @pytest.fixture
 async def lake() -> Lake:
     lake = make_lake()
-    await furnish(lake)
+    await set_up_catalog(lake)
     for name in ("t", "u"):
         await create(lake, name)
     return lake
 
 
-def again(lake: Lake) -> Lake:
+def restarted(lake: Lake) -> Lake:
     return make_lake(lake.store, lake.clock)
 
 
 async def snapshots(lake: Lake) -> list[int]:
-    return [content(await load(again(lake), one))["current-snapshot-id"] for one in (T, U)]
+    return [content(await load(restarted(lake), one))["current-snapshot-id"] for one in (T, U)]
 
 
 async def test_every_server_sees_all_changes_of_a_transaction(lake: Lake) -> None:
@@ -66,7 +66,7 @@ async def test_every_server_sees_all_changes_of_a_transaction(lake: Lake) -> Non
     assert await snapshots(lake) == [1, 1]
     await lake.background.drain()
     assert await snapshots(lake) == [1, 1]
-    assert times_applied(await judge(again(lake)), request("both").hash) == 2
+    assert times_applied(await check_invariants(restarted(lake)), request("both").hash) == 2
 
 
 async def test_one_refused_change_refuses_the_transaction(lake: Lake) -> None:
@@ -74,14 +74,14 @@ async def test_one_refused_change_refuses_the_transaction(lake: Lake) -> None:
     await lake.background.drain()
 
     with pytest.raises(Conflict, match="branch main"):
-        await commit_transaction(lake, "main", [(T, append(1)), (U, append(1))], keyed("both"))
+        await commit_transaction(lake, "main", [(T, append(1)), (U, append(1))], keyed_request("both"))
     with pytest.raises(NotFound, match=r"^Table does not exist: a\.none$"):
-        await commit_transaction(lake, "main", [(T, append(1)), (called("none"), append(1))], request("none"))
+        await commit_transaction(lake, "main", [(T, append(1)), (identifier_of("none"), append(1))], request("none"))
 
     assert await snapshots(lake) == [-1, 7]
     with pytest.raises(Conflict, match="branch main"):  # The refusal is replayed.
-        await commit_transaction(again(lake), "main", [(T, append(1)), (U, append(1))], keyed("both"))
-    after = await commit_table(again(lake), T, append(1), request("free"))
+        await commit_transaction(restarted(lake), "main", [(T, append(1)), (U, append(1))], keyed_request("both"))
+    after = await commit_table(restarted(lake), T, append(1), request("free"))
     assert content(after)["current-snapshot-id"] == 1
 
 
@@ -105,49 +105,51 @@ async def test_tables_and_views_are_created_and_changed_together(lake: Lake) -> 
     await commit_transaction(
         lake,
         "main",
-        [(T, append(1)), (NEW, created_by_commit(UUID)), (called("v"), replaced)],
+        [(T, append(1)), (NEW, create_commit(UUID)), (identifier_of("v"), replaced)],
         request("all kinds"),
     )
 
-    fresh = again(lake)
+    fresh = restarted(lake)
     assert (await load(fresh, NEW)).table_uuid == UUID
-    assert b"select 2" in (await load_view(fresh, called("v"))).metadata
+    assert b"select 2" in (await load_view(fresh, identifier_of("v"))).metadata
     assert await snapshots(lake) == [1, -1]
     await lake.background.drain()
-    await judge(again(lake))
+    await check_invariants(restarted(lake))
 
 
 async def test_a_transaction_that_creates_a_taken_name_is_refused(lake: Lake) -> None:
     await create_view(lake, NAMESPACE, view("v"), request("view"))
 
     with pytest.raises(Conflict, match=r"^Requirement failed: table already exists"):
-        await commit_transaction(lake, "main", [(T, append(1)), (U, created_by_commit(UUID))], request("1"))
+        await commit_transaction(lake, "main", [(T, append(1)), (U, create_commit(UUID))], request("1"))
     with pytest.raises(AlreadyExists, match=r"^View with same name already exists: a\.v$"):
-        await commit_transaction(lake, "main", [(T, append(1)), (called("v"), created_by_commit(UUID))], request("2"))
+        await commit_transaction(
+            lake, "main", [(T, append(1)), (identifier_of("v"), create_commit(UUID))], request("2")
+        )
 
     assert await snapshots(lake) == [-1, -1]
 
 
-@pytest.mark.parametrize("sent", [request("x"), keyed("x")], ids=["without a key", "keyed"])
+@pytest.mark.parametrize("sent", [request("x"), keyed_request("x")], ids=["without a key", "keyed"])
 async def test_a_repeated_transaction_is_recognized_after_its_tables_were_renamed(lake: Lake, sent: Request) -> None:
     uuids = [(await load(lake, one)).table_uuid for one in (T, U)]
     changes = [
         (T, append(1, uuid=uuids[0])),
         (U, append(1, uuid=uuids[1])),
-        (NEW, created_by_commit(UUID)),
+        (NEW, create_commit(UUID)),
     ]
     await commit_transaction(lake, "main", changes, sent)
     await lake.background.drain()
 
-    await commit_transaction(again(lake), "main", changes, sent)
-    await rename(lake, T, called("t2"), kind="table", request=request("rename"))
-    await commit_transaction(again(lake), "main", changes, sent)
+    await commit_transaction(restarted(lake), "main", changes, sent)
+    await rename(lake, T, identifier_of("t2"), kind="table", request=request("rename"))
+    await commit_transaction(restarted(lake), "main", changes, sent)
     await drop_name(lake, NEW, kind="table", request=request("drop"))
-    await commit_transaction(again(lake), "main", changes, sent)
+    await commit_transaction(restarted(lake), "main", changes, sent)
     await lake.background.drain()
 
     assert not await table_exists(lake, NEW)
-    assert times_applied(await judge(again(lake)), key_hash_of(sent) or sent.hash) == 3
+    assert times_applied(await check_invariants(restarted(lake)), key_hash_of(sent) or sent.hash) == 3
     if sent.key:
         with pytest.raises(KeyReused):
             await commit_transaction(lake, "main", changes[:1], request("another", key=sent.key))
@@ -158,14 +160,14 @@ async def _abandoned() -> tuple[MemoryStore, FixedClock]:
     clock = FixedClock()
     store = MemoryStore(clock=clock)
     first = make_lake(store, clock)
-    await furnish(first)
+    await set_up_catalog(first)
     for name in ("t", "u"):
         await create(first, name)
     for dies_at in range(1, 40):
         dying = make_lake(DyingStore(store, dies_at=dies_at, after=True), clock)
-        changes = [(T, append(1)), (U, append(1)), (NEW, created_by_commit(UUID))]
+        changes = [(T, append(1)), (U, append(1)), (NEW, create_commit(UUID))]
         try:
-            await commit_transaction(dying, "main", changes, keyed(f"abandoned {dies_at}"))
+            await commit_transaction(dying, "main", changes, keyed_request(f"abandoned {dies_at}"))
         except Died:
             found = await first.name(NEW).read()
             if found and found.value.state == "pending":
@@ -191,7 +193,7 @@ async def test_pending_changes_of_a_dead_transaction_are_invisible_block_commits
 
     assert content(after)["current-snapshot-id"] == 5
     assert content(await load(make_lake(store, clock), U))["current-snapshot-id"] == -1
-    await judge(make_lake(store, clock))
+    await check_invariants(make_lake(store, clock))
 
 
 async def test_a_drop_does_not_wait_for_a_transaction() -> None:
@@ -210,7 +212,7 @@ async def test_an_acknowledged_transaction_survives_a_concurrent_bind_of_its_poi
         clock = FixedClock()
         store = MemoryStore(clock=clock)
         server = make_lake(store, clock)
-        await furnish(server)
+        await set_up_catalog(server)
         await create(server, "u")
         made = await create_table(server, NAMESPACE, table("t"), request("create"))
         pointer_cell = server.pointer(made.table_uuid)
@@ -241,10 +243,10 @@ async def test_the_record_of_a_transaction_is_deleted_without_a_key_and_kept_wit
     await lake.background.drain()
     assert not await lake.store.list(lake.layout.transactions_folder())
 
-    await commit_transaction(lake, "main", [(T, append(2, 1)), (U, append(2, 1))], keyed("two"))
+    await commit_transaction(lake, "main", [(T, append(2, 1)), (U, append(2, 1))], keyed_request("two"))
     await lake.background.drain()
 
-    record = await lake.transaction(key_hash_of(keyed("two")) or "").read()
+    record = await lake.transaction(key_hash_of(keyed_request("two")) or "").read()
     assert record
     assert record.value.state == "committed"
 
@@ -254,15 +256,17 @@ async def test_a_transaction_can_set_a_property_on_many_tables(lake: Lake) -> No
         await create(lake, f"many{number}")
     change = commit(set_property("p", "1"))
 
-    await commit_transaction(lake, "main", [(called(f"many{number}"), change) for number in range(12)], request("many"))
+    await commit_transaction(
+        lake, "main", [(identifier_of(f"many{number}"), change) for number in range(12)], request("many")
+    )
 
-    fresh = again(lake)
+    fresh = restarted(lake)
     for number in range(12):
-        assert content(await load(fresh, called(f"many{number}")))["properties"]["p"] == "1"
+        assert content(await load(fresh, identifier_of(f"many{number}")))["properties"]["p"] == "1"
 
 
 async def test_concurrent_transactions_of_two_servers_all_succeed(lake: Lake) -> None:
-    servers = [again(lake) for _ in range(3)]
+    servers = [restarted(lake) for _ in range(3)]
 
     await asyncio.gather(
         *(
@@ -278,5 +282,5 @@ async def test_concurrent_transactions_of_two_servers_all_succeed(lake: Lake) ->
     )
 
     for one in (T, U):
-        made = content(await load(again(lake), one))["properties"]
+        made = content(await load(restarted(lake), one))["properties"]
         assert {f"p{number}{turn}" for turn in range(4) for number in range(3)} <= made.keys()

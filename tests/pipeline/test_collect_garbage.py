@@ -28,8 +28,8 @@ from sandur.pipeline.tables import CATALOGS
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.filled import filled
 from tests.operations.requests import NAMESPACE
+from tests.operations.table_files import create_table_with_files
 from tests.pipeline.test_transforms import frame
 from tests.pipeline.world import World, called
 
@@ -218,7 +218,7 @@ def test_receipts_of_the_pipelines_own_tables_are_deleted_and_not_restored(old: 
 @pytest.mark.slow
 def test_a_purge_can_be_a_dry_run_or_real(old: World, spark: SparkSession) -> None:
     old.wait(create_namespace(old.lake, NAMESPACE, {}, old.request()))
-    purged = old.wait(filled(old.lake, "purged"))
+    purged = old.wait(create_table_with_files(old.lake, "purged"))
     old.wait(drop_name(old.lake, purged.identifier, kind="table", purge=True, request=old.request()))
     old.settle()
     age(old, days=1)
@@ -237,7 +237,7 @@ def test_a_purge_keeps_its_limit_and_skips_blocked_orders(old: World, spark: Spa
     old.make("t")
     orphans = [_orphan(old, "t", 1, f"{number:012x}") for number in range(2)]
     old.wait(create_namespace(old.lake, NAMESPACE, {}, old.request()))
-    purged = old.wait(filled(old.lake, "purged"))
+    purged = old.wait(create_table_with_files(old.lake, "purged"))
     old.wait(drop_name(old.lake, purged.identifier, kind="table", purge=True, request=old.request()))
     old.settle()
     for number in range(ORDERS_MAX):

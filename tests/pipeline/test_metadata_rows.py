@@ -12,7 +12,7 @@ from sandur.operations.tables.documents import current_document
 from sandur.operations.tables.views import create_view, load_view
 from sandur.pipeline.sources.metadata import column_id, delta_rows, table_rows, view_rows
 from tests.operations.lakes import make_lake
-from tests.operations.requests import NAMESPACE, append, called, create, furnish, request, view
+from tests.operations.requests import NAMESPACE, append, create, identifier_of, request, set_up_catalog, view
 
 NESTED = {
     "type": "struct",
@@ -53,7 +53,7 @@ NESTED = {
 
 async def test_columns_of_every_depth_have_rows_with_their_field_ids() -> None:
     lake = make_lake()
-    await furnish(lake)
+    await set_up_catalog(lake)
     made = await create(lake, "t", schema=NESTED)
     metadata = decode_table_metadata(made.metadata, metadata_location=made.metadata_location)
 
@@ -71,11 +71,11 @@ async def test_columns_of_every_depth_have_rows_with_their_field_ids() -> None:
 
 async def test_snapshots_refs_schemas_and_specs_have_rows() -> None:
     lake = make_lake()
-    await furnish(lake)
+    await set_up_catalog(lake)
     await create(lake, "t")
-    await commit_table(lake, called("t"), append(1), request("one"))
-    await commit_table(lake, called("t"), append(2, 1), request("two"))
-    metadata = (await current_document(lake, called("t"))).metadata
+    await commit_table(lake, identifier_of("t"), append(1), request("one"))
+    await commit_table(lake, identifier_of("t"), append(2, 1), request("two"))
+    metadata = (await current_document(lake, identifier_of("t"))).metadata
 
     rows = table_rows("uuid", metadata)
 
@@ -89,9 +89,9 @@ async def test_snapshots_refs_schemas_and_specs_have_rows() -> None:
 
 async def test_views_have_columns_and_schemas_too() -> None:
     lake = make_lake()
-    await furnish(lake)
+    await set_up_catalog(lake)
     await create_view(lake, NAMESPACE, view("v"), request("view"))
-    loaded = await load_view(lake, called("v"))
+    loaded = await load_view(lake, identifier_of("v"))
     metadata = decode_view_metadata(loaded.metadata, metadata_location=loaded.metadata_location)
 
     rows = view_rows("uuid", metadata)

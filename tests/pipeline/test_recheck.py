@@ -9,13 +9,13 @@ from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename
 from sandur.pipeline.executor_tasks.project import recheck_table
 from tests.operations.lakes import make_lake
-from tests.operations.requests import NAMESPACE, called, create, furnish, request
+from tests.operations.requests import NAMESPACE, create, identifier_of, request, set_up_catalog
 
 
 @pytest.fixture
 async def lake() -> Lake:
     made = make_lake()
-    await furnish(made)
+    await set_up_catalog(made)
     return made
 
 
@@ -34,7 +34,7 @@ async def recheck_row(lake: Lake, was: dict[str, Any]) -> dict[str, Any] | None:
 
 
 async def move(lake: Lake, old: str, new: str) -> None:
-    await rename(lake, called(old), called(new), kind="table", request=request(f"{old} to {new}"))
+    await rename(lake, identifier_of(old), identifier_of(new), kind="table", request=request(f"{old} to {new}"))
 
 
 async def damage(lake: Lake, key: str) -> None:
@@ -46,7 +46,7 @@ async def damage(lake: Lake, key: str) -> None:
 async def test_a_dropped_table_is_gone(lake: Lake) -> None:
     was = await published(lake, "t")
 
-    await drop_name(lake, called("t"), kind="table", request=request("drop"))
+    await drop_name(lake, identifier_of("t"), kind="table", request=request("drop"))
     await lake.background.drain()
 
     assert await recheck_row(lake, was) is None
@@ -57,7 +57,7 @@ async def test_a_drop_that_did_not_reach_the_pointer_counts(lake: Lake) -> None:
     pointer = await lake.store.get(lake.layout.pointer(was["uuid"]))
     assert pointer
 
-    await drop_name(lake, called("t"), kind="table", request=request("drop"))
+    await drop_name(lake, identifier_of("t"), kind="table", request=request("drop"))
     await lake.background.drain()
     dropped = await lake.store.head(lake.layout.pointer(was["uuid"]))
     assert dropped
@@ -92,7 +92,7 @@ async def test_an_unreadable_table_keeps_its_published_row(lake: Lake, damaged: 
     was = await published(lake, "t")
     layout = lake.layout
 
-    await damage(lake, layout.pointer(was["uuid"]) if damaged == "pointer" else layout.name(called("t")))
+    await damage(lake, layout.pointer(was["uuid"]) if damaged == "pointer" else layout.name(identifier_of("t")))
     row = await recheck_row(lake, was)
 
     assert row

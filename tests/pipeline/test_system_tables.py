@@ -12,15 +12,15 @@ from sandur.pipeline.iceberg_manifests import DataFile, SnapshotIds, encode_mani
 from sandur.pipeline.system_tables import expire_snapshots
 from sandur.storage.contract import list_all
 from tests.operations.lakes import make_lake
-from tests.operations.requests import TIMESTAMP_MS, called, create, furnish, request
+from tests.operations.requests import TIMESTAMP_MS, create, identifier_of, request, set_up_catalog
 
-T = called("t")
+T = identifier_of("t")
 
 
 @pytest.fixture
 async def lake() -> Lake:
     made = make_lake()
-    await furnish(made)
+    await set_up_catalog(made)
     await create(made, "t")
     return made
 

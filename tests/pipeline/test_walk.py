@@ -20,14 +20,14 @@ from tests.operations.lakes import make_lake
 from tests.operations.requests import (
     NAMESPACE,
     append,
-    called,
     commit,
     create,
-    furnish,
+    identifier_of,
+    replace_view,
     request,
     set_property,
+    set_up_catalog,
     view,
-    view_replaced,
 )
 
 ADA = Source(kind="rest", principal="ada")
@@ -36,14 +36,14 @@ ADA = Source(kind="rest", principal="ada")
 @pytest.fixture
 async def lake() -> Lake:
     made = make_lake()
-    await furnish(made)
+    await set_up_catalog(made)
     return made
 
 
 async def commits(lake: Lake, name: str, count: int) -> None:
     for number in range(1, count + 1):
         chosen = request(f"{name} {number}")._replace(source=ADA)
-        await commit_table(lake, called(name), append(number, number - 1 or None), chosen)
+        await commit_table(lake, identifier_of(name), append(number, number - 1 or None), chosen)
         await lake.background.drain()
 
 
@@ -121,10 +121,10 @@ async def test_a_registered_file_has_its_own_key_and_is_found(lake: Lake) -> Non
     await commits(lake, "t", 1)
     location = (await the_pointer(lake)).head
     assert location
-    await drop_name(lake, called("t"), kind="table", request=request("drop"))
+    await drop_name(lake, identifier_of("t"), kind="table", request=request("drop"))
     await register_table(lake, NAMESPACE, "again", location.metadata_location, request=request("register"))
     await lake.background.drain()
-    await commit_table(lake, called("again"), commit(set_property("a", "b")), request("property"))
+    await commit_table(lake, identifier_of("again"), commit(set_property("a", "b")), request("property"))
     await lake.background.drain()
     uuid = await _uuid_of(lake, "again")
 
@@ -142,7 +142,7 @@ async def test_a_registered_file_has_its_own_key_and_is_found(lake: Lake) -> Non
 async def test_a_dropped_table_is_walked_too(lake: Lake) -> None:
     made = await create(lake, "t")
     await commits(lake, "t", 1)
-    await drop_name(lake, called("t"), kind="table", request=request("drop"))
+    await drop_name(lake, identifier_of("t"), kind="table", request=request("drop"))
 
     assert [finding.status for finding in await walk(lake, made.table_uuid)] == ["present", "present"]
 
@@ -179,7 +179,7 @@ async def test_a_committed_transaction_counts_before_it_is_finished(lake: Lake) 
 async def test_a_pointer_without_a_name_does_not_count(lake: Lake) -> None:
     made = await create(lake, "t")
     pointer = (await the_pointer(lake)).head
-    orphan = Pointer(uuid="orphan", table_uuid="orphan", state="unbound", made_for=called("x"), head=pointer)
+    orphan = Pointer(uuid="orphan", table_uuid="orphan", state="unbound", made_for=identifier_of("x"), head=pointer)
     await lake.pointer("orphan").create(orphan)
 
     assert await walk(lake, "orphan") == []
@@ -190,7 +190,7 @@ async def test_a_pointer_without_a_name_does_not_count(lake: Lake) -> None:
 async def test_only_the_head_of_a_view_is_walked(lake: Lake) -> None:
     await create_view(lake, NAMESPACE, view("v"), request("view"))
     await lake.background.drain()
-    await commit_view(lake, called("v"), view_replaced("select 2"), request("replace"))
+    await commit_view(lake, identifier_of("v"), replace_view("select 2"), request("replace"))
     await lake.background.drain()
 
     found = await walk(lake, (await the_pointer(lake)).uuid)
@@ -235,7 +235,7 @@ async def test_a_receipt_without_log_and_file_is_unreadable(lake: Lake) -> None:
 
 
 async def _uuid_of(lake: Lake, name: str) -> str:
-    held = await lake.name(called(name)).read()
+    held = await lake.name(identifier_of(name)).read()
     assert held
     return held.value.uuid
 
@@ -281,7 +281,7 @@ async def test_commits_of_the_pipeline_to_its_own_tables_are_known_as_such(lake:
     own = Source(kind="pipeline", task_id=SYSTEM_TABLES)
     made = await create(lake, "t")
     chosen = request("property")._replace(source=own)
-    await commit_table(lake, called("t"), commit(set_property("a", "b")), chosen)
+    await commit_table(lake, identifier_of("t"), commit(set_property("a", "b")), chosen)
     await lake.background.drain()
 
     found = await walk(lake, made.table_uuid)

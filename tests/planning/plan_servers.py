@@ -21,11 +21,11 @@ from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
 from sandur.storage.locations import Locations
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.requests import NAMESPACE, called, furnish, request
+from tests.operations.requests import NAMESPACE, identifier_of, request, set_up_catalog
 from tests.planning.planners import Task, scan_request, tasks_in
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
 
-TABLE: Final = called("t")
+TABLE: Final = identifier_of("t")
 PLAIN: Final = Spec(0)
 LAYOUT: Final = Layout()
 SMALL: Final[Mapping[str, Any]] = {"plan_inline_files_max": 5, "plan_task_files": 4}
@@ -55,7 +55,7 @@ class Fleet:
     async def furnish(self, table: MadeTable, layout: Layout = LAYOUT) -> Lake:
         """A server on which the table is registered."""
         server = self.server(layout)
-        await furnish(server)
+        await set_up_catalog(server)
         await register_table(
             server, NAMESPACE, "t", f"file://{table.write()}", overwrite=False, request=request("register")
         )

@@ -12,7 +12,7 @@ from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.register import register_table
 from sandur.operations.tables.rename import rename
-from tests.operations.requests import NAMESPACE, called, commit, request
+from tests.operations.requests import NAMESPACE, commit, identifier_of, request
 from tests.planning.plan_servers import (
     PLAIN,
     SMALL,
@@ -29,7 +29,7 @@ from tests.planning.plan_servers import (
 )
 from tests.planning.tables import MadeManifest, MadeTable
 
-OTHER = called("other")
+OTHER = identifier_of("other")
 
 
 async def planned(server: Lake) -> Completed:

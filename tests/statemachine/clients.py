@@ -21,9 +21,19 @@ from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.invariants import judge, times_applied
+from tests.operations.invariants import check_invariants, times_applied
 from tests.operations.lakes import make_lake
-from tests.operations.requests import NAMESPACE, called, commit, content, furnish, load, request, set_property, table
+from tests.operations.requests import (
+    NAMESPACE,
+    commit,
+    content,
+    identifier_of,
+    load,
+    request,
+    set_property,
+    set_up_catalog,
+    table,
+)
 from tests.statemachine.specification import (
     OK,
     UNSURE,
@@ -79,7 +89,7 @@ class Catalog:
         self._moments = itertools.count()
 
     async def open(self, servers: int) -> None:
-        await furnish(make_lake(self.kept, self.clock))
+        await set_up_catalog(make_lake(self.kept, self.clock))
         self.servers = [self.server() for _ in range(servers)]
 
     def server(self, store: ObjectStore | None = None) -> Lake:
@@ -112,7 +122,7 @@ class Catalog:
 
     async def judge(self) -> None:
         """Assert that no commit was applied twice, and all invariants at rest."""
-        whole = await judge(make_lake(self.kept, self.clock), pointers_may_be_gone=self.is_tidied)
+        whole = await check_invariants(make_lake(self.kept, self.clock), pointers_may_be_gone=self.is_tidied)
         for one in self.sent:
             if isinstance(one.operation, Commit | Transact):
                 parts = len(one.operation.names) if isinstance(one.operation, Transact) else 1
@@ -167,16 +177,16 @@ async def _perform(server: Lake, call: ClientCall) -> Result:
         case Create(name, label):
             await create_table(server, NAMESPACE, table(name, properties={_LABEL + label: "1"}), sent)
         case Load(name):
-            return _labels(content(await load(server, called(name)))["properties"])
+            return _labels(content(await load(server, identifier_of(name)))["properties"])
         case Commit(name, label):
-            await commit_table(server, called(name), commit(set_property(_LABEL + label, "1")), sent)
+            await commit_table(server, identifier_of(name), commit(set_property(_LABEL + label, "1")), sent)
         case Drop(name):
-            await drop_name(server, called(name), kind="table", request=sent)
+            await drop_name(server, identifier_of(name), kind="table", request=sent)
         case Rename(name, to):
-            await rename(server, called(name), called(to), kind="table", request=sent)
+            await rename(server, identifier_of(name), identifier_of(to), kind="table", request=sent)
         case Transact(names, label):
             change = commit(set_property(_LABEL + label, "1"))
-            await commit_transaction(server, "main", [(called(name), change) for name in names], sent)
+            await commit_transaction(server, "main", [(identifier_of(name), change) for name in names], sent)
         case _:
             assert_never(call.operation)
     return OK

@@ -18,7 +18,7 @@ from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.delta_requests import D, commit_file, create_managed
 from tests.operations.lakes import make_lake
-from tests.operations.requests import furnish, request
+from tests.operations.requests import request, set_up_catalog
 
 ROOM = 1_000
 
@@ -80,7 +80,7 @@ class History:
         return len(self.accepted)
 
     async def begin(self) -> None:
-        await furnish(self.server)
+        await set_up_catalog(self.server)
         self.table: DeltaTable = await create_managed(self.server)
 
     async def take(self, step: Step) -> None:

@@ -15,7 +15,7 @@ from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.locations import open_store
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.janitor_runs import HOUR_MS, Trouble
+from tests.operations.janitor_runs import HOUR_MS, ReportedErrors
 from tests.server.conftest import Catalogs
 from tests.server.requests import create_table
 from tests.server.unity.client import Json, Unity, code
@@ -95,13 +95,13 @@ async def test_dropping_a_managed_table_keeps_the_files_of_a_volume_in_it(unity:
     older = Securable(uuid="older", table_uuid="older", state="live", kind="volume", location=f"{location}/files")
     await later.securable("older").create(older)
     await later.locations.create(f"{location}/files/report.csv", b"x")
-    trouble = Trouble()
+    errors = ReportedErrors()
 
     assert (await unity.delete("/tables/main.s.t")).status_code == 200
-    swept = await run_janitors(later, {}, on_error=trouble)
+    swept = await run_janitors(later, {}, on_error=errors)
 
     assert swept.counts["purge_blocked"] == 1
-    assert trouble == ["s.t: Conflict: its files are not purged: volume older may need the files"]
+    assert errors == ["s.t: Conflict: its files are not purged: volume older may need the files"]
     assert await later.locations.read(f"{location}/files/report.csv") == b"x"
 
 
@@ -118,6 +118,6 @@ async def test_a_volume_at_the_place_of_a_dropped_table_waits_for_its_purge(
     waiting = await unity.post("/volumes", volume(place))
     assert waiting.status_code == 503
     assert "the files of the dropped table s.orders are being purged there" in waiting.text
-    assert (await run_janitors(later, {}, on_error=Trouble())).counts["purge_removed"] == 1
+    assert (await run_janitors(later, {}, on_error=ReportedErrors())).counts["purge_removed"] == 1
 
     await unity.made("/volumes", volume(place))

@@ -13,10 +13,10 @@ from sandur.operations.tables.commit import commit_table
 from tests.operations.requests import (
     NAMESPACE,
     at_snapshot,
-    called,
     commit,
     content,
     create,
+    identifier_of,
     load,
     request,
     set_property,
@@ -57,7 +57,7 @@ def manifest(*paths: str, status: int = ADDED, codec: str = "deflate") -> bytes:
 
 
 @dataclass
-class Filled:
+class TableWithFiles:
     """A table, its location, and its files other than metadata files."""
 
     identifier: Identifier
@@ -74,10 +74,12 @@ class Filled:
         return location
 
 
-async def filled(lake: Lake, name: str = "t", *, snapshots: int = 2, **fields: object) -> Filled:
+async def create_table_with_files(
+    lake: Lake, name: str = "t", *, snapshots: int = 2, **fields: object
+) -> TableWithFiles:
     """Each snapshot adds a manifest with two files, keeps the earlier manifests, and has statistics."""
     made = await create(lake, name, NAMESPACE, **fields)
-    table = Filled(called(name), made.table_uuid, content(made)["location"])
+    table = TableWithFiles(identifier_of(name), made.table_uuid, content(made)["location"])
     manifests: list[str] = []
     for number in range(1, snapshots + 1):
         data = [table.at(f"data/{number}-{part}.parquet") for part in "ab"]
@@ -91,7 +93,7 @@ async def filled(lake: Lake, name: str = "t", *, snapshots: int = 2, **fields: o
     return table
 
 
-async def add_snapshot(lake: Lake, table: Filled, number: int, listed: str) -> None:
+async def add_snapshot(lake: Lake, table: TableWithFiles, number: int, listed: str) -> None:
     parent = number - 1 or None
     fields = {**snapshot(number, parent), "manifest-list": listed}
     change = commit(
@@ -103,7 +105,7 @@ async def add_snapshot(lake: Lake, table: Filled, number: int, listed: str) -> N
     await lake.background.drain()
 
 
-async def add_statistics(lake: Lake, table: Filled, number: int) -> None:
+async def add_statistics(lake: Lake, table: TableWithFiles, number: int) -> None:
     puffin = await table.write(lake, table.at(f"metadata/stats-{number}.puffin"))
     partitions = await table.write(lake, table.at(f"metadata/partition-stats-{number}.parquet"))
     change = commit(
@@ -130,18 +132,18 @@ async def add_statistics(lake: Lake, table: Filled, number: int) -> None:
     await lake.background.drain()
 
 
-async def set_properties(lake: Lake, table: Filled, **properties: str) -> None:
+async def set_properties(lake: Lake, table: TableWithFiles, **properties: str) -> None:
     for key, value in properties.items():
         change = commit(set_property(key, value))
         await commit_table(lake, table.identifier, change, request(f"{table.identifier} {key} {value}"))
     await lake.background.drain()
 
 
-async def files_below(lake: Lake, table: Filled) -> list[str]:
+async def files_below(lake: Lake, table: TableWithFiles) -> list[str]:
     """The remaining files of a table, relative to its location."""
     folder = table.location.removeprefix(f"{lake.locations.own}/") + "/"
     return [listed.key.removeprefix(folder) for listed in await lake.store.list(folder)]
 
 
-async def current_location(lake: Lake, table: Filled) -> str:
+async def current_location(lake: Lake, table: TableWithFiles) -> str:
     return (await load(lake, table.identifier)).metadata_location or ""
