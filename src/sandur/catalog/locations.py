@@ -15,6 +15,9 @@ _UNSAFE_IN_FOLDERS = re.compile(r"[^A-Za-z0-9_.-]+")
 
 RESERVED_PREFIX: Final = "sandur."
 
+LOCATION_CHARS_MAX: Final = 4_096
+"""No bucket and no file system has a longer path: keys have up to 1,024 bytes, paths up to 4,096."""
+
 MANAGED_FOLDER: Final = "__unitystorage"
 """Everything below this folder belongs to the catalog: no external table or volume may be there."""
 
@@ -50,6 +53,7 @@ def is_within(location: str, root: str) -> bool:
 
 def checked_location(location: str, roots: Iterable[str]) -> str:
     """The location itself; raises Invalid unless it is below one of the roots (normalized), without a way out of it."""
+    check_length("location", location)
     plain = normalize_location(location)
     if problem := _problem(plain):
         raise Invalid(f"Invalid location {location}: {problem}")
@@ -57,6 +61,13 @@ def checked_location(location: str, roots: Iterable[str]) -> str:
     if not any(is_within(plain, root) and plain != root for root in allowed):
         raise not_allowed(location, allowed)
     return location
+
+
+def check_length(what: str, location: str) -> None:
+    """Raise Invalid for a location that no storage has."""
+    if len(location) > LOCATION_CHARS_MAX:
+        text = f"it has {len(location)} characters, at most {LOCATION_CHARS_MAX} are allowed"
+        raise Invalid(f"Invalid {what} {location[:100]}…: {text}")
 
 
 def checked_external_location(location: str, roots: Iterable[str]) -> str:

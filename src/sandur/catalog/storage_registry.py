@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import checked_new_name
 from sandur.catalog.infos import Comment, EntityInfo, entity_fields
-from sandur.catalog.locations import is_within, normalize_location
+from sandur.catalog.locations import check_length, is_within, normalize_location
 from sandur.catalog.records import LastChange, Record, RegistryEntry
 from sandur.errors import AlreadyExists, Invalid, NotFound, Subject
 
@@ -110,6 +110,7 @@ def checked_role(role: AwsIamRole) -> AwsIamRole:
 
 def checked_url(url: str) -> str:
     """The normalized url; raises Invalid for an unsupported scheme, and for a url that names a whole store."""
+    check_length("url", url)
     plain = normalize_location(url)
     scheme, _, path = plain.partition("://")
     if scheme not in _SCHEMES or not path.strip("/") or not plain.isprintable():

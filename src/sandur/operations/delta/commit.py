@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
+from sandur.catalog.locations import check_length
 from sandur.catalog.records import DeltaCommit, DeltaTable, NameRecord, Request, Uniform
 from sandur.delta import coordination
 from sandur.delta.column_mapping import check_physical_names, is_mapped
@@ -343,10 +344,11 @@ def _metadata_of(table: DeltaTable) -> DeltaMetadata:
 
 
 def uniform_record(uniform: UniformRequest | None) -> Uniform | None:
-    """The record of the Iceberg metadata that a client wrote, if it wrote any."""
+    """The record of the Iceberg metadata that a client wrote, if it wrote any; raises Invalid if it is too long."""
     if uniform is None:
         return None
     iceberg = uniform.iceberg
+    check_length("metadata-location", iceberg.metadata_location)
     return Uniform(
         metadata_location=iceberg.metadata_location,
         converted_delta_version=iceberg.converted_delta_version,

@@ -7,7 +7,13 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
-from sandur.catalog.locations import MANAGED_FOLDER, check_free, checked_external_location, normalize_location
+from sandur.catalog.locations import (
+    MANAGED_FOLDER,
+    check_free,
+    check_length,
+    checked_external_location,
+    normalize_location,
+)
 from sandur.catalog.records import BoundRecord, Claim, DeltaStage, DeltaTable, Request, Uniform
 from sandur.delta.protocol import check_table_id
 from sandur.errors import BadRequest, Busy, Forbidden, Invalid, NotFound, SandurError, WrongFormat
@@ -85,6 +91,7 @@ def check_owner(stage: DeltaStage, principal: str) -> None:
 
 async def load_stage_at(lake: Lake, location: str) -> DeltaStage:
     """The stage at a location, which ends in the stage's id; raises NotFound if there is none."""
+    check_length("location", location)
     plain = normalize_location(location)
     missing_there = NotFound(f"Staging table does not exist at location {location}", subject="table")
     try:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
+from sandur.catalog.locations import check_length
 from sandur.catalog.paging import decode_page_token, encode_page_token
 from sandur.catalog.records import ModelVersion, Request, Securable
 from sandur.errors import Conflict, Invalid, NotFound, SwapLost
@@ -41,6 +42,7 @@ async def create_version(lake: Lake, model: Identifier, wanted: NewVersion, requ
     The number is taken first, then the version is written. After a crash in between the number stays unused, unless a
     retry with the same key continues with it.
     """
+    check_length("source", wanted.source)
     reserved = await _reserve_number(lake, model, request)
     now_ms, principal = lake.clock.now_ms(), request.source.principal
     version_id = lake.clock.new_uuid()

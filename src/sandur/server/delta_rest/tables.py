@@ -6,7 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, checked_new_name, checked_uuid, identifier_from_parts
-from sandur.catalog.locations import check_property_keys, normalize_location
+from sandur.catalog.locations import check_length, check_property_keys, normalize_location
 from sandur.delta.requests import CreateTable, RenameTable, ReportMetrics, StageTable, UpdateTable, parse_change
 from sandur.errors import BadRequest, Invalid, Unsupported
 from sandur.operations.delta import load as loads
@@ -53,7 +53,9 @@ async def credentials_for_stage(call: Call) -> Answer:
 
 async def credentials_for_path(call: Call) -> Answer:
     operation = _requested_operation(call, _PATH_OPERATIONS)
-    return _answer_credentials(normalize_location(call.required("location")), operation)
+    location = call.required("location")
+    check_length("location", location)
+    return _answer_credentials(normalize_location(location), operation)
 
 
 def credentials_for(
