@@ -11,7 +11,7 @@ from sandur.catalog.records import Request
 from sandur.operations.index.lists import read_page
 from sandur.operations.index.truth import list_written_names, read_entries
 from sandur.operations.lake import Lake
-from tests.crash.unity_mutations import MUTATIONS, SCHEMA, Mutation, World, make_world
+from tests.crash.unity_mutations import MUTATIONS, RENAME_MODEL, SCHEMA, Mutation, World, make_world, model_names
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.spy_store import SpyStore
 from tests.operations.lakes import visit_marks
@@ -133,6 +133,15 @@ async def test_a_retry_of_a_killed_mutation_keeps_later_changes_of_others(origin
         await server.background.drain()
 
         assert await mutation.seen(world.server()) == mutation.undone_as, f"{mutation}, dies after call {dies_at}"
+
+
+async def test_a_killed_rename_changes_the_name_and_the_time_of_the_last_change_together(origin: World) -> None:
+    sent = request(str(RENAME_MODEL))
+    for dies_at in range(1, await _calls(RENAME_MODEL, origin, sent) + 1):
+        for death in get_args(Death):
+            world, _ = await _killed(RENAME_MODEL, origin, sent, dies_at=dies_at, death=death)
+
+            assert await model_names(world.server()) in ({"m": False}, {"n": True}), f"dies {death} call {dies_at}"
 
 
 @pytest.mark.crash

@@ -156,6 +156,32 @@ async def _volume_names(server: Lake) -> dict[str, str | None]:
     return names
 
 
+async def model_names(server: Lake) -> dict[str, bool]:
+    """The names that lead to the model, each with whether its info shows a change after the creation."""
+    names: dict[str, bool] = {}
+    for name in ("m", "n", "o"):
+        if await _found(securables.load_securable(server, identifier_of(name), "model")):
+            model = await securables.load_securable(server, identifier_of(name), "model")
+            names[name] = model.changed_ms > model.created_ms
+    return names
+
+
+async def _rename_model(server: Lake, name: str, new_name: str, sent: Request) -> object:
+    return await securables.update_securable(
+        server, identifier_of(name), "model", comment=None, new_name=new_name, request=sent
+    )
+
+
+RENAME_MODEL: Final = Mutation(
+    "rename model",
+    lambda server, sent: _rename_model(server, "m", "n", sent),
+    model_names,
+    {"n": True},
+    undone=lambda server, sent: _rename_model(server, "n", "o", sent),
+    undone_as={"o": True},
+)
+
+
 async def _grants(server: Lake) -> object:
     found = await access.load_grants(server, "catalog", "main")
     return found.assignments if found else {}
@@ -242,6 +268,7 @@ MUTATIONS: Final = (
         _volume_names,
         {"w": "new"},
     ),
+    RENAME_MODEL,
     Mutation(
         "drop volume",
         lambda server, sent: securables.drop_securable(server, identifier_of("v"), "volume", sent),

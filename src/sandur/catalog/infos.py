@@ -1,7 +1,7 @@
 """Catalogs, schemas, tables and other entities in the form of Unity Catalog's API."""
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -12,11 +12,14 @@ from sandur.catalog.records import (
     FunctionDefinition,
     ModelStatus,
     ModelVersion,
+    NameRecord,
     NamespaceRecord,
     RegistryEntry,
     Securable,
     VolumeType,
 )
+
+R = TypeVar("R", DeltaTable, Securable)
 
 _LOCATION: Final = "location"
 
@@ -54,6 +57,13 @@ def entity_fields(
         "updated_at": changed_ms,
         "updated_by": changed_by or None,
     }
+
+
+def with_rename(record: R, name: NameRecord) -> R:
+    """The record with the rename that gave it its name as the last change, unless it changed later."""
+    if name.renamed_by is None or name.updated_ms <= record.changed_ms:
+        return record
+    return msgspec.structs.replace(record, changed_ms=name.updated_ms, changed_by=name.renamed_by)
 
 
 class CatalogInfo(EntityInfo, frozen=True, kw_only=True):

@@ -97,6 +97,8 @@ class NameRecord(Record, frozen=True, kw_only=True):
     * `moved`: the old name of a rename that happened
     * `pending`: written by a transaction: exists once the transaction's record says committed (T6)
     * `dropped`, `free`: does not exist
+
+    `renamed_by` is the principal of the rename that made this name, at `updated_ms`; None if no rename did.
     """
 
     state: Literal["new", "active", "moving", "moved", "pending", "dropped", "free"]
@@ -111,6 +113,7 @@ class NameRecord(Record, frozen=True, kw_only=True):
     attempt: str = ""
     by: str = ""
     metadata_location: str = ""
+    renamed_by: str | None = None
     updated_ms: int = 0
 
 

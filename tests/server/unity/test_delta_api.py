@@ -351,6 +351,7 @@ async def test_a_table_is_renamed_and_dropped(unity: Unity) -> None:
     assert (await unity.post(f"{T}/rename", {"new-name": "u"})).status_code == 204
     assert problem(await unity.get(T)) == (404, "NoSuchTableException")
     renamed = (await unity.get(f"{SCHEMA}/tables/u")).json()
+    assert renamed["metadata"].pop("updated-time") >= made["metadata"].pop("updated-time")
     assert renamed == made
     await created(unity)
     assert problem(await unity.post(f"{T}/rename", {"new-name": "u"})) == (409, "AlreadyExistsException")

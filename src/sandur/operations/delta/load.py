@@ -107,8 +107,8 @@ def _metadata_cache(_lake: Lake) -> BytesLruCache[str, bytes]:
 
 
 def _metadata(lake: Lake, table: DeltaTable) -> bytes:
-    """The encoded metadata, cached by the etag and by the row id mark, which changes without the etag."""
-    key = f"{table.uuid} {table.etag} {table.properties.get(ROW_ID_HIGH_WATER_MARK, '')}"
+    """The encoded metadata, cached by the etag, and by the times of renames and the row id mark, which move alone."""
+    key = f"{table.uuid} {table.etag} {table.changed_ms} {table.properties.get(ROW_ID_HIGH_WATER_MARK, '')}"
     cache = lake.feature(_metadata_cache)
     cached = cache.get(key)
     if cached is not None:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
+from sandur.catalog.infos import with_rename
 from sandur.catalog.locations import (
     MANAGED_FOLDER,
     check_free,
@@ -171,7 +172,7 @@ async def load_delta_table(lake: Lake, identifier: Identifier) -> DeltaTable:
         raise table_not_found(identifier)
     if not isinstance(found.pointer.value, DeltaTable):
         raise WrongFormat(f"{identifier} is not a Delta table: its format is {found.name.value.format.upper()}")
-    return found.pointer.value
+    return with_rename(found.pointer.value, found.name.value)
 
 
 async def find_by_id(lake: Lake, uuid: str) -> Versioned[DeltaTable]:

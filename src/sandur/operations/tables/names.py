@@ -285,6 +285,7 @@ def active_record(record: NameRecord) -> NameRecord:
         kind=record.kind,
         format=record.format,
         metadata_location=record.metadata_location,
+        renamed_by=record.renamed_by,
         updated_ms=record.updated_ms,
     )
 

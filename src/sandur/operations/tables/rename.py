@@ -37,8 +37,8 @@ async def rename(
     kind: Kind,
     request: Request,
     formats: Collection[Format] = ICEBERG,
-) -> None:
-    """Move what is named `source` to `target`, at one moment for every reader.
+) -> str:
+    """Move what is named `source` to `target`, at one moment for every reader, and return its uuid.
 
     A name of another format than `formats` does not exist for the caller.
     """
@@ -47,13 +47,13 @@ async def rename(
         found = await resolve_name(lake, source)
         if found is None or not found.is_a(kind, formats):
             raise _missing(source, kind)
-        return
+        return found.uuid
     claim = claim_for(lake, request, RENAME)
     # Each name has a mark of its own: one index may list both.
     marks = {identifier: lake.clock.new_id() for identifier in (source, target)}
-    renaming = _Rename(lake, source, target, kind, formats, claim, key_hash_of(request) or "", marks)
+    renaming = _Rename(lake, source, target, kind, formats, claim, request, marks)
     try:
-        await run_exactly_once(claim, renaming.attempt, renaming.replay)
+        return await run_exactly_once(claim, renaming.attempt, renaming.replay)
     finally:
         await lake.background.run("finish rename", renaming.finish_index())
 
@@ -82,17 +82,18 @@ class _Rename:
     kind: Kind
     formats: Collection[Format]
     claim: KeyClaim
-    key_hash: str
+    request: Request
     marks: dict[Identifier, str]
 
-    async def attempt(self, continued: Claim | None) -> None:
+    async def attempt(self, continued: Claim | None) -> str:
         del continued  # The claim that is held pins the same table.
         round_1 = [update.mark(self.lake, identifier, mark) for identifier, mark in self.marks.items()]  # I1
         async for _ in Attempts(self.lake.clock):
             *_, plan = await gather_all([*round_1, self._plan()])
             round_1 = []
             if await self._is_proven():  # R8 order: after everything that would refuse the rename was read.
-                return await self.claim.done()
+                await self.claim.done()
+                return self.claim.pinned_uuid or ""
             if plan is None:
                 continue
             if isinstance(plan, _Refusal):
@@ -100,11 +101,11 @@ class _Rename:
             rename_id = self.lake.clock.new_id()
             await self.claim.take(uuid=plan.source.uuid, rename_id=rename_id)  # R8 all, R8 fence
             if await self._move(plan, rename_id):
-                return None
+                return plan.source.uuid
         raise Busy(f"{self.source}: other requests keep changing the names")
 
-    async def replay(self, done: Claim) -> None:
-        """An earlier attempt renamed it: there is nothing to answer."""
+    async def replay(self, done: Claim) -> str:
+        return done.uuid
 
     async def finish_index(self) -> None:
         for identifier, mark in self.marks.items():
@@ -157,6 +158,7 @@ class _Rename:
             other=self.source,
             other_version=plan.source.name.version,
             rename_id=rename_id,
+            renamed_by=self.request.source.principal,
             updated_ms=self.lake.clock.now_ms(),
         )
         try:
@@ -166,7 +168,7 @@ class _Rename:
         if not await confirm_namespace(self.lake, self.target.namespace, plan.namespace_id):  # R3
             await self._give_back(new)
             raise namespace_not_found(self.target.namespace)
-        moved = replace(moving, state="moved", other=self.target, other_version="", by=self.key_hash)
+        moved = replace(moving, state="moved", other=self.target, other_version="", by=key_hash_of(self.request) or "")
         try:
             await source.swap(moved, expected=plan.source.name.version)  # R4: the rename happens here.
         except SwapLost as lost:

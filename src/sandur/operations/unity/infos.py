@@ -14,6 +14,7 @@ from sandur.catalog.infos import (
     VolumeInfo,
     delta_table_info,
     securable_info,
+    with_rename,
 )
 from sandur.catalog.locations import is_within, normalize_location
 from sandur.catalog.records import BoundRecord, DeltaTable, NameRecord, Pointer, Securable
@@ -36,9 +37,9 @@ async def info_of(lake: Lake, identifier: Identifier, name: NameRecord, record: 
     """The info for lists and loads; with the bare minimum if the metadata of an Iceberg table cannot be read."""
     match record:
         case DeltaTable():
-            return delta_table_info(identifier, record)
+            return delta_table_info(identifier, with_rename(record, name))
         case Securable():
-            return securable_info(identifier, record)
+            return securable_info(identifier, with_rename(record, name))
         case Pointer():
             return await _iceberg_info(lake, identifier, name, record)
         case _:

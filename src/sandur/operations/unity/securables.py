@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.index import place_of
+from sandur.catalog.infos import with_rename
 from sandur.catalog.locations import checked_external_location, normalize_location
 from sandur.catalog.records import BoundRecord, Claim, FunctionDefinition, Request, Securable, VolumeType
 from sandur.errors import Invalid, NotFound
@@ -19,7 +20,7 @@ from sandur.operations.tables.creation import Creation, Draft, NewRecord
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.names import allowed_roots, default_location, resolve_name
 from sandur.operations.tables.rename import rename
-from sandur.storage.cell import Versioned
+from sandur.storage.cell import Versioned, gather_all
 
 _new: Final = functools.partial(Securable, uuid="", table_uuid="", state="unbound")
 UNITY: Final[tuple[Format, ...]] = ("unity",)
@@ -92,14 +93,21 @@ async def update_securable(
 ) -> tuple[Identifier, Securable]:
     """Update the comment, then rename; None keeps the current value. Returns the new name and the record.
 
-    Each step happens at most once per key. After a crash in between, a retry does the second step.
+    Each step happens at most once per key. After a crash in between, a retry does the second step. The name itself
+    records who renamed it and when, so that a rename is one change.
     """
-    changed = await _update_comment(lake, identifier, kind, comment, request)
+    await load_catalog(lake, identifier.catalog)
+    changed = None if comment is None else await _update_comment(lake, identifier, kind, comment, request)
     if new_name in {None, "", identifier.name}:
-        return identifier, changed
+        return identifier, changed or await load_securable(lake, identifier, kind)
     renamed = checked_identifier(identifier._replace(name=new_name or ""))
-    await rename(lake, identifier, renamed, kind=kind, request=request, formats=UNITY)
-    return renamed, changed
+    uuid = await rename(lake, identifier, renamed, kind=kind, request=request, formats=UNITY)
+    record, name = await gather_all((lake.securable(uuid).read(), lake.name(renamed).read()))
+    if changed is None:
+        if record is None:
+            raise securable_not_found(identifier, kind)
+        changed = record.value
+    return renamed, with_rename(changed, name.value) if name and name.value.uuid == uuid else changed
 
 
 async def drop_securable(lake: Lake, identifier: Identifier, kind: Kind, request: Request) -> None:
@@ -112,21 +120,15 @@ def securable_not_found(identifier: Identifier, kind: Kind) -> NotFound:
     return NotFound(f"{kind.capitalize()} does not exist: {identifier.catalog}.{identifier}", subject=kind)
 
 
-async def _update_comment(
-    lake: Lake, identifier: Identifier, kind: Kind, comment: str | None, request: Request
-) -> Securable:
+async def _update_comment(lake: Lake, identifier: Identifier, kind: Kind, comment: str, request: Request) -> Securable:
     found = await _found(lake, identifier, kind)
-    if comment is None:
-        if found is None:
-            raise securable_not_found(identifier, kind)
-        return found.value
 
     def decide(current: Securable | None) -> Securable:
         if current is None:
             raise securable_not_found(identifier, kind)
         if current.comment == comment:
             return current
-        now_ms, principal = lake.clock.now_ms(), request.source.principal
+        now_ms, principal = max(lake.clock.now_ms(), current.changed_ms), request.source.principal
         return replace(current, comment=comment, state="live", changed_ms=now_ms, changed_by=principal)
 
     uuid = found.value.uuid if found else ""
@@ -153,7 +155,7 @@ async def _found(lake: Lake, identifier: Identifier, kind: Kind) -> Versioned[Se
     found = await resolve_name(lake, identifier)
     if found is None or not isinstance(found.pointer.value, Securable) or not found.is_a(kind, UNITY):
         return None
-    return Versioned(found.pointer.value, found.pointer.version)
+    return Versioned(with_rename(found.pointer.value, found.name.value), found.pointer.version)
 
 
 async def _create(
