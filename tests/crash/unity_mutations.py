@@ -187,6 +187,12 @@ async def _grants(server: Lake) -> object:
     return found.assignments if found else {}
 
 
+async def _registered(server: Lake) -> list[str]:
+    """The names of all credentials and external locations."""
+    found = await registry.load_registry(server)
+    return [*found.credentials, *found.locations]
+
+
 async def _schema_comment(server: Lake) -> str | None:
     return (await schemas.load_schema(server, SCHEMA)).comment
 
@@ -323,8 +329,8 @@ MUTATIONS: Final = (
     Mutation(
         "drop credential by force",
         lambda server, sent: registry.drop_credential(server, "k", force=True, request=sent),
-        lambda server: _located(server, "l"),
-        expected=False,
+        _registered,
+        expected=["l"],
     ),
     Mutation(
         "create user",

@@ -39,7 +39,10 @@ class ExternalLocation(RegistryEntry, frozen=True, kw_only=True):
 
 
 class StorageRegistry(Record, frozen=True, kw_only=True):
-    """All credentials and locations by name, in one record: no locations overlap, and no used credential is missing."""
+    """All credentials and locations by name, in one record: no locations overlap.
+
+    A credential that a location uses can only be dropped by force. The location then keeps the id of a missing one.
+    """
 
     credentials: dict[str, Credential] = msgspec.field(default_factory=dict)
     locations: dict[str, ExternalLocation] = msgspec.field(default_factory=dict)
@@ -75,7 +78,7 @@ class CredentialInfo(EntityInfo, frozen=True, kw_only=True):
 class ExternalLocationInfo(EntityInfo, frozen=True, kw_only=True):
     id: str
     url: str
-    credential_name: str
+    credential_name: str | None = None
     credential_id: str
 
 
@@ -92,11 +95,12 @@ def credential_info(credential: Credential) -> CredentialInfo:
 
 
 def location_info(registry: StorageRegistry, location: ExternalLocation) -> ExternalLocationInfo:
+    """The info of a location; without a `credential_name` if its credential was dropped by force."""
     names = {credential.id: credential.name for credential in registry.credentials.values()}
     return ExternalLocationInfo(
         id=location.id,
         url=location.url,
-        credential_name=names.get(location.credential_id, ""),
+        credential_name=names.get(location.credential_id),
         credential_id=location.credential_id,
         **entity_fields(location.name, location),
     )
@@ -153,16 +157,13 @@ def location_named(registry: StorageRegistry | None, name: str) -> ExternalLocat
 
 
 def without_credential(registry: StorageRegistry, name: str, *, force: bool) -> StorageRegistry:
-    """The registry without a credential; raises Invalid if a location uses it, unless `force` drops those too."""
+    """The registry without a credential; raises Invalid if a location uses it, unless `force` is set."""
     credential = credential_named(registry, name)
     needing = [location.name for location in registry.locations.values() if location.credential_id == credential.id]
     if needing and not force:
         raise Invalid(f"Credential {name} is still used by the external location {needing[0]}")
-    return replace(
-        registry,
-        credentials={other: entry for other, entry in registry.credentials.items() if other != name},
-        locations={other: entry for other, entry in registry.locations.items() if other not in needing},
-    )
+    kept = {other: entry for other, entry in registry.credentials.items() if other != name}
+    return replace(registry, credentials=kept)
 
 
 def without_location(registry: StorageRegistry, name: str) -> StorageRegistry:

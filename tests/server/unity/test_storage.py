@@ -144,6 +144,28 @@ async def test_a_credential_used_by_a_location_is_deleted_only_by_force(unity: U
     assert code(await unity.delete("/credentials/k")) == (400, "INVALID_ARGUMENT")
     assert (await unity.delete("/credentials/k", force="true")).status_code == 200
 
+    assert code(await unity.get("/credentials/k")) == (404, "NOT_FOUND")
+    assert await unity.names("/external-locations", "external_locations") == ["l"]
+
+
+async def test_a_location_without_its_credential_is_listed_changed_and_deleted(unity: Unity, credential: Json) -> None:
+    body = {"name": "l", "url": "s3://b/x", "credential_name": credential["name"]}
+    made = await unity.made("/external-locations", body)
+    await unity.delete(f"/credentials/{credential['name']}", force="true")
+
+    orphan = {field: value for field, value in made.items() if field != "credential_name"}
+    assert (await unity.get("/external-locations/l")).json() == orphan
+    assert (await unity.get("/external-locations")).json() == {"external_locations": [orphan]}
+    again = await unity.made("/credentials", {"name": credential["name"]})
+    assert (await unity.get("/external-locations/l")).json() == orphan
+    commented = (await unity.patch("/external-locations/l", {"comment": "c"})).json()
+    assert (commented["comment"], "credential_name" in commented) == ("c", False)
+    unknown = await unity.patch("/external-locations/l", {"credential_name": "none"})
+    assert code(unknown) == (404, "NOT_FOUND")
+    changed = (await unity.patch("/external-locations/l", {"credential_name": again["name"]})).json()
+    assert (changed["credential_name"], changed["credential_id"]) == (again["name"], again["id"])
+    await unity.delete(f"/credentials/{again['name']}", force="true")
+    assert (await unity.delete("/external-locations/l")).status_code == 200
     assert (await unity.get("/external-locations")).json() == {"external_locations": []}
 
 
