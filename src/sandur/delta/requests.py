@@ -99,9 +99,9 @@ class SetPartitionColumns(_Action, frozen=True, kw_only=True, tag="set-partition
 
 
 class SetTableComment(_Action, frozen=True, kw_only=True, tag="set-table-comment"):
-    """Set the comment; null removes it, which Spark's RESTORE sends."""
+    """Set the comment; null removes it, which only a commit may do: Spark's RESTORE sends it."""
 
-    comment: str | None = None
+    comment: str | None
 
 
 class SetProtocol(_Action, frozen=True, kw_only=True, tag="set-protocol"):
@@ -213,6 +213,8 @@ def parse_change(request: UpdateTable) -> DeltaChange:
         if isinstance(update, SetDomainMetadata) and not update.updates.names:
             raise Invalid("set-domain-metadata needs at least one domain in updates")
         change = _with(change, update)
+    if change.comment and change.comment.text is None and not change.commit:
+        raise Invalid("set-table-comment needs a comment; null is allowed only together with add-commit")
     _check_overlap("set-properties and remove-properties", change.set_properties, change.removed_properties)
     domains = dict.fromkeys(change.domains.names) if change.domains else None
     _check_overlap("set-domain-metadata and remove-domain-metadata", domains, change.removed_domains)

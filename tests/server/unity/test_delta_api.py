@@ -225,6 +225,7 @@ async def test_metadata_changes_move_the_etag_and_are_visible_in_every_api(unity
         T,
         update(
             uuid,
+            add_commit(2),
             {"action": "remove-properties", "removals": ["k"]},
             {"action": "set-table-comment", "comment": None},  # As Spark's RESTORE sends it.
         ),
@@ -248,6 +249,9 @@ async def test_metadata_changes_move_the_etag_and_are_visible_in_every_api(unity
         [add_commit(1), add_commit(2)],
         [{"action": "set-properties", "updates": {"a": "1"}}, {"action": "remove-properties", "removals": ["a"]}],
         [{"action": "remove-domain-metadata", "domains": ["no.such"]}],
+        [{"action": "set-table-comment"}],
+        [{"action": "set-table-comment", "comment": None}],
+        [add_commit(1), {"action": "set-table-comment"}],
         [{"action": "update-metadata-snapshot-version", "last-commit-version": 1, "last-commit-timestamp-ms": 1}],
         [{"action": "set-latest-backfilled-version", "latest-published-version": 1}],
         [{"action": "set-protocol", "protocol": {"min-reader-version": 3, "min-writer-version": 7}}],
@@ -264,6 +268,15 @@ async def test_an_update_of_the_wrong_shape_is_refused_and_changes_nothing(unity
     assert answer.status_code == 400, answer.text
     assert problem(answer)[1] in {"BadRequestException", "InvalidParameterValueException"}
     assert (await unity.get(T)).json() == made
+
+
+async def test_a_comment_of_null_needs_a_commit(unity: Unity) -> None:
+    """Unity Catalog refuses it always; Spark's RESTORE sends it in a commit if the restored version has no comment."""
+    uuid = (await created(unity))["metadata"]["table-uuid"]
+    for missing in ({"comment": None}, {}):
+        answer = await unity.post(T, update(uuid, {"action": "set-table-comment", **missing}))
+        assert problem(answer) == (400, "InvalidParameterValueException")
+        assert "comment" in answer.json()["error"]["message"]
 
 
 async def test_an_update_without_the_uuid_of_the_table_is_refused(unity: Unity) -> None:
