@@ -242,7 +242,7 @@ def mixed_schema(server: ServerProcess, folder: Path) -> str:
         for name, kind, time in zip(("delta", "delta_ntz"), ("timestamp", "timestamp_ntz"), times, strict=True):
             location = f"file://{folder}/allowed/mixed/{name}"
             deltalake.write_deltalake(location, pa.table({"id": [1], "time": [time]}))
-            columns = [{"name": "id", "type_text": "bigint"}, {"name": "time", "type_text": kind}]
+            columns = [{"name": "id", "type_json": '"long"'}, {"name": "time", "type_json": f'"{kind}"'}]
             table = {"catalog_name": "main", "schema_name": "mixed", "name": name, "table_type": "EXTERNAL"}
             where = {"data_source_format": "DELTA", "storage_location": location, "columns": columns}
             http.post(f"{UNITY}/tables", json={**table, **where}).raise_for_status()

@@ -105,7 +105,8 @@ def field_from_column(column: ColumnInfo) -> dict[str, object]:
     }
     if isinstance(given, dict) and isinstance(given.get("name"), str) and given.get("type") is not None:
         return {**field, **given}
-    return {**field, "type": given if _is_bare_type(given) else _type_of(column)}
+    bare = _bare_type(given)
+    return {**field, "type": _type_of(column) if bare is None else bare}
 
 
 def _decoded(type_json: str) -> object:
@@ -116,20 +117,30 @@ def _decoded(type_json: str) -> object:
         return None
 
 
-def _is_bare_type(given: object) -> bool:
-    """Whether a `type_json` is a type instead of a field, as the Spark connector before 0.5 sends it."""
-    return isinstance(given, str) or (isinstance(given, dict) and "name" not in given and "type" in given)
+def _bare_type(given: object) -> object:
+    """The type, if a `type_json` is a type instead of a field; None otherwise.
+
+    The Spark connector before 0.5 sends `"integer"`; Unity Catalog's tests of the older API send `{"type":"integer"}`.
+    """
+    if isinstance(given, dict) and "name" not in given and "type" in given:
+        kind = given["type"]
+        return types.named_type(kind) if len(given) == 1 and isinstance(kind, str) else given
+    return given if isinstance(given, str) else None
 
 
-def _check_type_json(column: ColumnInfo, text: str) -> None:
-    given = _decoded(text)
+def _check_type_json(column: ColumnInfo) -> None:
+    """Raise Invalid unless the `type_json` is a field or a type. Every known client that creates tables sends one."""
+    given = _decoded(column.type_json or "")
+    problem = f"Invalid type_json for column {column.name}"
+    if not column.type_json:
+        raise Invalid(f"{problem}: it is required")
     if given is None:
-        raise Invalid(f"column {column.name}: type_json is not JSON: {text[:100]!r}")
-    if _is_bare_type(given):
+        raise Invalid(f"{problem}: it is not JSON: {column.type_json[:100]!r}")
+    if _bare_type(given) is not None:
         return
     for part in ("name", "type", "nullable", "metadata"):
         if not isinstance(given, dict) or given.get(part) is None:
-            raise Invalid(f"column {column.name}: type_json.{part} is required")
+            raise Invalid(f"{problem}: {part} is required")
 
 
 def _type_of(column: ColumnInfo) -> str:
@@ -167,8 +178,7 @@ def complete_columns(columns: Sequence[ColumnInfo], *, is_delta: bool) -> tuple[
 
 
 def _completed(column: ColumnInfo, position: int, *, is_delta: bool) -> ColumnInfo:
-    if column.type_json:
-        _check_type_json(column, column.type_json)
+    _check_type_json(column)
     field = field_from_column(column)
     if field["name"] != column.name:
         raise Invalid(f"column {column.name}: its type_json names {field['name']!r}")
@@ -180,6 +190,6 @@ def _completed(column: ColumnInfo, position: int, *, is_delta: bool) -> ColumnIn
     attributes = msgspec.structs.asdict(column).items()
     given = {name: value for name, value in attributes if value is not None and (value != "" or name == _COMMENT)}
     derived = column_from_field(field, position)
-    if _is_bare_type(_decoded(column.type_json or "")):
+    if _bare_type(_decoded(column.type_json or "")) is not None:
         given["type_json"] = derived.type_json
     return msgspec.structs.replace(derived, **given | {"nullable": derived.nullable})

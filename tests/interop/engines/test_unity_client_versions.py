@@ -92,7 +92,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     ):
         where = {"catalog_name": "main", "schema_name": "s"}
         http.post(f"{UNITY}/schemas", json={"catalog_name": "main", "name": "s"}).raise_for_status()
-        column = {"name": "id", "type_text": "bigint"}
+        column = {"name": "id", "type_text": "bigint", "type_json": '"long"'}
         delta: dict[str, object] = {
             **where,
             "name": "delta",

@@ -60,7 +60,7 @@ async def test_a_table_without_commits_has_version_0(unity: Unity, client: httpx
 async def test_metadata_comes_with_its_commit(unity: Unity) -> None:
     table = await created(unity)
     properties = {**table["metadata"]["properties"], "k": "v"}
-    column = {"name": "x", "type_text": "int", "type_name": "INT", "position": 0, "nullable": True, "comment": None}
+    column = {"name": "x", "type_json": '{"type":"integer"}', "position": 0, "nullable": True, "comment": None}
     metadata = {
         "description": "d",
         "properties": {"properties": properties},
@@ -71,7 +71,7 @@ async def test_metadata_comes_with_its_commit(unity: Unity) -> None:
 
     listed = (await unity.get("/tables/main.s.t")).json()
     assert (listed["comment"], listed["properties"]["k"]) == ("d", "v")
-    assert [one["name"] for one in listed["columns"]] == ["x"]
+    assert [(one["name"], one["type_text"]) for one in listed["columns"]] == [("x", "int")]
     lost = {"properties": {"properties": {"k": "v"}}}
     assert code(await unity.post(COMMITS, posted(table, 2, metadata=lost))) == (400, "INVALID_ARGUMENT")
 

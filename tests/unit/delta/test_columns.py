@@ -54,15 +54,40 @@ def test_a_table_without_columns_is_refused(struct: object) -> None:
         columns_from_api(struct, None)
 
 
-def test_a_column_without_json_is_completed_from_its_text() -> None:
-    given = [ColumnInfo(name="a", type_text="BIGINT"), ColumnInfo(name="b", type_name="DECIMAL", type_precision=5)]
-
-    first, second = complete_columns(given, is_delta=True)
+def test_the_field_of_a_stored_column_without_json_follows_from_its_text() -> None:
+    first = ColumnInfo(name="a", type_text="BIGINT")
+    second = ColumnInfo(name="b", type_name="DECIMAL", type_precision=5)
 
     assert field_from_column(first) == {"name": "a", "type": "long", "nullable": True, "metadata": {}}
-    assert (first.position, first.nullable, first.type_name) == (0, True, "LONG")
     assert field_from_column(second)["type"] == "decimal(5,0)"
-    assert second.position == 1
+
+
+@pytest.mark.parametrize("json", [None, ""])
+@pytest.mark.parametrize("is_delta", [True, False])
+def test_a_new_column_without_json_is_refused(json: str | None, *, is_delta: bool) -> None:
+    with pytest.raises(Invalid, match="type_json for column a: it is required"):
+        complete_columns([ColumnInfo(name="a", type_text="int", type_json=json)], is_delta=is_delta)
+
+
+@pytest.mark.parametrize(
+    ("json", "kind"),
+    [
+        ('"integer"', "integer"),
+        ('"decimal(5,0)"', "decimal(5,0)"),
+        ('{"type":"string"}', "string"),
+        (
+            '{"type":"array","elementType":"long","containsNull":true}',
+            {"type": "array", "elementType": "long", "containsNull": True},
+        ),
+        ('{"type":"struct","fields":[]}', {"type": "struct", "fields": []}),
+    ],
+)
+def test_the_json_of_a_type_alone_is_completed_to_a_field(json: str, kind: object) -> None:
+    column = complete_columns([ColumnInfo(name="a", type_json=json, nullable=True)], is_delta=False)[0]
+
+    assert field_from_column(column) == {"name": "a", "type": kind, "nullable": True, "metadata": {}}
+    assert (column.position, column.nullable) == (0, True)
+    assert "metadata" in (column.type_json or "")
 
 
 def test_a_column_must_not_contradict_its_json() -> None:
@@ -76,7 +101,7 @@ def test_a_column_must_not_contradict_its_json() -> None:
 
 
 def test_only_a_delta_table_refuses_types_that_delta_does_not_have() -> None:
-    column = ColumnInfo(name="a", type_text="something else")
+    column = ColumnInfo(name="a", type_text="something else", type_json='"something else"')
 
     assert complete_columns([column], is_delta=False)[0].type_text == "something else"
     with pytest.raises(Invalid, match="unknown type"):
@@ -90,4 +115,4 @@ def test_invalid_json_of_a_type_is_ignored() -> None:
 @pytest.mark.parametrize("names", [("a", "A"), ("",)])
 def test_empty_and_duplicate_column_names_are_refused(names: tuple[str, ...]) -> None:
     with pytest.raises(Invalid):
-        complete_columns([ColumnInfo(name=name, type_text="int") for name in names], is_delta=False)
+        complete_columns([ColumnInfo(name=name, type_json='"integer"') for name in names], is_delta=False)
