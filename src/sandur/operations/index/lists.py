@@ -6,7 +6,8 @@ names: without concurrent changes they neither skip nor repeat an entry.
 
 import asyncio
 import bisect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from sandur.catalog.identifiers import Kind, Namespace
@@ -15,28 +16,25 @@ from sandur.catalog.index import (
     Entry,
     Manifest,
     Scope,
-    Segment,
     entries_after,
     merge_entries,
     names_scope,
     segment_at,
 )
 from sandur.catalog.paging import Page, checked_page_size, decode_page_token, encode_page_token
-from sandur.operations.index.rebuild import Damaged, read_manifest, read_segment, rebuild
+from sandur.operations.index.rebuild import READS_AT_ONCE_MAX, Damaged, Parts, read_manifest, read_segments, rebuild
 from sandur.operations.index.truth import LOOKS_AT_ONCE, list_written_names, read_entries
 from sandur.operations.index.update import IndexMemory
 from sandur.operations.lake import INDEX_READS, LIST_FALLBACKS, BytesLruCache, Counters, Lake
 from sandur.operations.tables.names import namespace_not_found, resolve_namespace
-from sandur.storage.cell import Versioned, gather_in_batches
+from sandur.storage.cell import Versioned
 from sandur.storage.contract import Version
 
 READ_TRIES_MAX: Final = 4
-READS_AT_ONCE_MAX: Final = 64
 _LIST_BYTES_MAX: Final = 16 << 20
 _CACHED_ENTRY_BYTES: Final = 16  # A reference: the entries belong to the index, which is cached too.
 
 Accepts = Callable[[Entry], bool]
-Parts = Mapping[str, Versioned[Segment] | Damaged | None]
 
 
 class Prefetched(NamedTuple):
@@ -71,15 +69,8 @@ class _Examined(NamedTuple):
     versions: Sequence[Version]
 
 
-class _CachedList(NamedTuple):
-    """A whole list, and the versions of the objects that it was read from."""
-
-    versions: Sequence[Version]
-    page: EntriesPage
-
-
-def _list_cache(_lake: Lake) -> BytesLruCache[tuple[str, str], _CachedList]:
-    """Whole lists, by what is listed and where."""
+def _list_cache(_lake: Lake) -> BytesLruCache[tuple[str, str], tuple[Sequence[Version], EntriesPage]]:
+    """Whole lists, by what is listed and where, with the versions of the objects that they were read from."""
     return BytesLruCache(_LIST_BYTES_MAX)
 
 
@@ -88,7 +79,7 @@ async def prefetch(lake: Lake, scope: Scope, *, last: str | None, wanted: int | 
     changed = lake.feature(IndexMemory).under_way(scope, lake.clock.now_ms())
     before = lake.index(scope).last_seen
     ids = _ids_from(before.value, last, _segments_for(wanted)) if before else ()
-    manifest, parts = await asyncio.gather(read_manifest(lake, scope), _read_parts(lake, scope, ids))
+    manifest, parts = await asyncio.gather(read_manifest(lake, scope), read_segments(lake, scope, ids))
     return Prefetched(manifest, parts, changed)
 
 
@@ -113,7 +104,7 @@ async def read_page(
     if examined is None:
         return await _read_records(lake, scope, last, selection)
     bound = None if examined.is_all else examined.entries[-1].name
-    names = [name for name in changed if _is_between(last, name, bound)]
+    names = [name for name in changed if (last is None or name > last) and (bound is None or name <= bound)]
     if names:
         entries = merge_entries(examined.entries, await read_entries(lake, scope, names))
         return _page(entries, selection, bound)
@@ -122,17 +113,13 @@ async def read_page(
     return _page(examined.entries, selection, bound)
 
 
-def _is_between(last: str | None, name: str, bound: str | None) -> bool:
-    return (last is None or name > last) and (bound is None or name <= bound)
-
-
 def _cached_page(lake: Lake, key: tuple[str, str], examined: _Examined, selection: "_Selection") -> EntriesPage:
     cache = lake.feature(_list_cache)
-    cached = cache.get(key)
-    if cached is None or cached.versions != examined.versions:
-        cached = _CachedList(examined.versions, _page(examined.entries, selection, None))
-        cache.put(key, cached, _CACHED_ENTRY_BYTES * (len(cached.page.entries) + 1))
-    return cached.page
+    versions, page = cache.get(key, (None, None))
+    if page is None or versions != examined.versions:
+        page = _page(examined.entries, selection, None)
+        cache.put(key, (examined.versions, page), _CACHED_ENTRY_BYTES * (len(page.entries) + 1))
+    return page
 
 
 class _Selection(NamedTuple):
@@ -171,7 +158,7 @@ async def _read_index(
             lake.feature(Counters).add(INDEX_READS, "hit")
             entries = entries_after(found.manifest.value.entries, last)
             return _Examined(entries, is_all=True, versions=(found.manifest.version,))
-        examined = await _read_segments(lake, scope, last, selection, found)
+        examined = await _read_segments(lake, scope, last, selection, found.manifest, found.parts)
         if examined is not None:
             lake.feature(Counters).add(INDEX_READS, "hit")
             return examined
@@ -181,18 +168,17 @@ async def _read_index(
 
 
 async def _read_segments(
-    lake: Lake, scope: Scope, last: str | None, selection: _Selection, found: Prefetched
+    lake: Lake, scope: Scope, last: str | None, selection: _Selection, manifest: Versioned[Manifest], known: Parts
 ) -> _Examined | None:
-    if not isinstance(found.manifest, Versioned):
-        return None
+    """The entries in the segments, of which some are known; None if a segment is missing or damaged."""
     entries: list[Entry] = []
-    versions = [found.manifest.version]
-    ids = _ids_from(found.manifest.value, last, None)
-    done, step = 0, len(found.parts) or _segments_for(selection.wanted) or len(ids)
+    versions = [manifest.version]
+    ids = _ids_from(manifest.value, last, None)
+    done, step = 0, len(known) or _segments_for(selection.wanted) or len(ids)
     while done < len(ids) and not selection.is_complete(entries):
         some = ids[done : done + step]
-        missing = [segment_id for segment_id in some if segment_id not in found.parts]
-        parts = {**found.parts, **await _read_parts(lake, scope, missing)}
+        missing = [segment_id for segment_id in some if segment_id not in known]
+        parts = {**known, **await read_segments(lake, scope, missing)}
         for segment_id in some:
             part = parts[segment_id]
             if not isinstance(part, Versioned):
@@ -211,18 +197,8 @@ def _segments_for(wanted: int | None) -> int | None:
 
 def _ids_from(manifest: Manifest, last: str | None, count: int | None) -> Sequence[str]:
     """The ids of `count` segments (None: all), from the segment of `last` on."""
-    segments = manifest.segments
-    if not segments:
-        return ()
-    start = 0 if last is None else segment_at(segments, last)
-    return [ref.id for ref in segments[start : None if count is None else start + count]]
-
-
-async def _read_parts(lake: Lake, scope: Scope, ids: Sequence[str]) -> Parts:
-    cached = {segment_id: lake.index_segment(scope, segment_id).confirmed() for segment_id in ids}
-    others = [segment_id for segment_id, held in cached.items() if held is None or not held.value.is_sound]
-    found = await gather_in_batches(others, lambda one: read_segment(lake, scope, one), at_once=READS_AT_ONCE_MAX)
-    return {**cached, **dict(zip(others, found, strict=True))}
+    start = 0 if last is None or not manifest.segments else segment_at(manifest.segments, last)
+    return [ref.id for ref in manifest.segments[start : None if count is None else start + count]]
 
 
 async def _read_records(lake: Lake, scope: Scope, last: str | None, selection: _Selection) -> EntriesPage:
@@ -247,10 +223,7 @@ async def list_names(
     lake: Lake, namespace: Namespace, *, kind: Kind, page_token: str | None, page_size: int | None
 ) -> Page[Entry]:
     """List the names of one kind in a namespace; NotFound if the namespace does not exist."""
-
-    async def check_parent() -> None:
-        await require_namespace(lake, namespace)
-
+    check_parent = partial(require_namespace, lake, namespace)
     return await list_entries(lake, names_scope(namespace), kind, page_token, page_size, check_parent)
 
 

@@ -7,7 +7,7 @@ makes the replacement lose.
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -34,11 +34,12 @@ from sandur.catalog.index import (
 from sandur.errors import Busy, SandurError, SwapLost, Unavailable
 from sandur.operations.index.truth import list_keys, list_written_names, read_entries
 from sandur.operations.lake import INDEX_REBUILDS, Counters, Lake
-from sandur.storage.cell import Attempts, Cell, Versioned, gather_all
+from sandur.storage.cell import Attempts, Cell, Versioned, gather_all, gather_in_batches
 from sandur.storage.contract import ABSENT, Expected, Version
 
 T = TypeVar("T", Manifest, Segment)
 
+READS_AT_ONCE_MAX: Final = 64
 MERGE_FACTOR: Final = 2
 """Segments are merged if at most one in this many is needed."""
 
@@ -51,16 +52,27 @@ class Damaged(NamedTuple):
     version: Version
 
 
+Parts = Mapping[str, Versioned[Segment] | Damaged | None]
+
+
 async def read_manifest(lake: Lake, scope: Scope) -> Versioned[Manifest] | Damaged | None:
     """The manifest of an index; None if there is no index."""
-    return await _read(lake, lake.index(scope), Manifest)
+    return await _read(lake, lake.index(scope))
 
 
 async def read_segment(lake: Lake, scope: Scope, segment_id: str) -> Versioned[Segment] | Damaged | None:
-    return await _read(lake, lake.index_segment(scope, segment_id), Segment)
+    return await _read(lake, lake.index_segment(scope, segment_id))
 
 
-async def _read(lake: Lake, cell: Cell[T], kind: type[T]) -> Versioned[T] | Damaged | None:
+async def read_segments(lake: Lake, scope: Scope, ids: Collection[str]) -> Parts:
+    """The segments by id. A cached one that the store confirms at once costs no read."""
+    cached = {segment_id: lake.index_segment(scope, segment_id).confirmed() for segment_id in sorted(ids)}
+    others = [segment_id for segment_id, held in cached.items() if held is None or not held.value.is_sound]
+    found = await gather_in_batches(others, lambda one: read_segment(lake, scope, one), at_once=READS_AT_ONCE_MAX)
+    return {**cached, **dict(zip(others, found, strict=True))}
+
+
+async def _read(lake: Lake, cell: Cell[T]) -> Versioned[T] | Damaged | None:
     try:
         found = await cell.read()
     except Unavailable:
@@ -69,7 +81,7 @@ async def _read(lake: Lake, cell: Cell[T], kind: type[T]) -> Versioned[T] | Dama
         if stored is None:
             return None
         try:
-            found = Versioned(msgspec.json.decode(stored.data, type=kind), stored.version)
+            found = Versioned(msgspec.json.decode(stored.data, type=cell.kind), stored.version)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return Damaged(stored.version)
     return found if found is None or found.value.is_sound else Damaged(found.version)
@@ -104,6 +116,19 @@ async def write_segments(lake: Lake, scope: Scope, entries: Sequence[Entry]) -> 
 async def remove_segments(lake: Lake, scope: Scope, refs: Sequence[SegmentRef]) -> None:
     """Delete segments that no manifest names."""
     await gather_all(_remove(lake, scope, ref.id) for ref in refs)
+
+
+async def swap_segment(
+    lake: Lake, scope: Scope, segment_id: str, entries: tuple[Entry, ...], *, expected: Expected
+) -> bool:
+    """Write the entries of a segment, and split it if it is full; False if the swap is lost."""
+    segment = segment_of(lake, scope, entries, is_full=is_full(entries))
+    try:
+        held = await lake.index_segment(scope, segment_id).swap(segment, expected=expected)
+    except SwapLost:
+        return False
+    await finish_split(lake, scope, segment_id, held)
+    return True
 
 
 async def finish_split(lake: Lake, scope: Scope, sealed_id: str, sealed: Versioned[Segment]) -> None:
@@ -203,23 +228,15 @@ async def _replace_segments(lake: Lake, scope: Scope, manifest: Manifest, positi
     refs = manifest.segments
     found = await gather_all(read_segment(lake, scope, refs[position].id) for position in positions)
     names = group_by_segment(await list_written_names(lake, scope), refs)
-
-    async def is_replaced(position: int, expected: Expected) -> bool:
-        truth = await read_entries(lake, scope, names.get(position, ()))
-        entries = tuple(entry for entry in truth.values() if entry)
-        segment = segment_of(lake, scope, entries, is_full=is_full(entries))
-        try:
-            held = await lake.index_segment(scope, refs[position].id).swap(segment, expected=expected)
-        except SwapLost:
-            return False
-        await finish_split(lake, scope, refs[position].id, held)
-        return True
-
     lost: list[int] = []
     for position, segment in zip(positions, found, strict=True):
+        segment_id = refs[position].id
         if isinstance(segment, Versioned) and segment.value.split:
-            await finish_split(lake, scope, refs[position].id, segment)
-        elif not await is_replaced(position, expected_of(segment)):
+            await finish_split(lake, scope, segment_id, segment)
+            continue
+        truth = await read_entries(lake, scope, names.get(position, ()))
+        entries = tuple(entry for entry in truth.values() if entry)
+        if not await swap_segment(lake, scope, segment_id, entries, expected=expected_of(segment)):
             lost.append(position)
     return lost
 
@@ -330,15 +347,12 @@ async def _seal_segments(
 
 async def rebuild_all(lake: Lake, catalog: str | None = None) -> AsyncIterator[tuple[Scope, SandurError | None]]:
     """Rebuild every index of a catalog, or of all catalogs; yields each scope, and the error of its rebuild."""
-    catalogs = [catalog] if catalog else list(await list_written_names(lake, CATALOGS))
     scopes = [] if catalog else [CATALOGS]
-    for name in catalogs:
+    for name in [catalog] if catalog else await list_written_names(lake, CATALOGS):
         scopes.append(namespaces_scope(name, None))
-        folder = lake.layout.namespaces_folder(name)
-        namespaces = [lake.layout.parse_namespace(key) async for key in list_keys(lake, folder)]
-        scopes += [
-            scope for namespace in namespaces for scope in (namespaces_scope(name, namespace), names_scope(namespace))
-        ]
+        async for key in list_keys(lake, lake.layout.namespaces_folder(name)):
+            namespace = lake.layout.parse_namespace(key)
+            scopes += [namespaces_scope(name, namespace), names_scope(namespace)]
     for scope in scopes:
         try:
             await rebuild(lake, scope)

@@ -14,7 +14,7 @@ from sandur.operations.tables.names import catalog_exists, resolve_name, resolve
 from sandur.operations.transactions.resolution import effective_record
 from sandur.operations.unity.infos import info_of
 from sandur.storage.cell import gather_in_batches
-from sandur.storage.contract import LIST_LIMIT_MAX
+from sandur.storage.contract import list_pages
 
 LOOKS_AT_ONCE: Final = 64
 
@@ -29,27 +29,25 @@ async def read_entries(lake: Lake, scope: Scope, names: Iterable[str]) -> Mappin
 async def _entry(lake: Lake, scope: Scope, name: str) -> Entry | None:
     match scope.collection:
         case "catalogs":
-            return await _catalog_entry(lake, name)
+            catalog = await lake.catalog(name).read()
+            if catalog is None or not catalog_exists(catalog.value):
+                return None
+            return _container_entry(name, "catalog", catalog.value, catalog_info(catalog.value))
         case "schemas":
-            return await _namespace_entry(lake, Namespace(scope.catalog, (*scope.levels, name)))
+            namespace = Namespace(scope.catalog, (*scope.levels, name))
+            found = await resolve_namespace(lake, namespace)
+            return (
+                _container_entry(name, "namespace", found.value, schema_info(namespace, found.value)) if found else None
+            )
         case "tables":
-            return await _name_entry(lake, Identifier(scope.catalog, scope.levels, name))
+            identifier = Identifier(scope.catalog, scope.levels, name)
+            resolved = await resolve_name(lake, identifier)
+            if resolved is None:
+                return None
+            pointer = await effective_record(lake, resolved.pointer)
+            return await index_entry(lake, identifier, resolved.name.value, pointer.value)
         case _:
             assert_never(scope.collection)
-
-
-async def _catalog_entry(lake: Lake, name: str) -> Entry | None:
-    found = await lake.catalog(name).read()
-    if found is None or not catalog_exists(found.value):
-        return None
-    return _container_entry(name, "catalog", found.value, catalog_info(found.value))
-
-
-async def _namespace_entry(lake: Lake, namespace: Namespace) -> Entry | None:
-    found = await resolve_namespace(lake, namespace)
-    if found is None:
-        return None
-    return _container_entry(namespace.levels[-1], "namespace", found.value, schema_info(namespace, found.value))
 
 
 def _container_entry(
@@ -63,14 +61,6 @@ def _container_entry(
         updated_ms=record.updated_ms,
         info=msgspec.Raw(msgspec.json.encode(info)),
     )
-
-
-async def _name_entry(lake: Lake, identifier: Identifier) -> Entry | None:
-    found = await resolve_name(lake, identifier)
-    if found is None:
-        return None
-    pointer = await effective_record(lake, found.pointer)
-    return await index_entry(lake, identifier, found.name.value, pointer.value)
 
 
 async def index_entry(lake: Lake, identifier: Identifier, name: NameRecord, record: BoundRecord) -> Entry:
@@ -119,13 +109,8 @@ async def list_child_namespaces(lake: Lake, catalog: str, parent: Namespace | No
 
 async def list_keys(lake: Lake, folder: str, *, beginning: str = "") -> AsyncIterator[str]:
     """The keys in a folder, in order, page by page; with `beginning`, only keys with that prefix."""
-    after = beginning.rstrip("/") or None
-    while True:
-        page = await lake.store.list(folder, after=after)
+    async for page in list_pages(lake.store, folder, after=beginning.rstrip("/") or None):
         for listed in page:
             if not listed.key.startswith(beginning):
                 return
             yield listed.key
-        if len(page) < LIST_LIMIT_MAX:
-            return
-        after = page[-1].key

@@ -12,7 +12,7 @@ Two shortcuts save work; a lost one leaves the entry to `finish`:
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -37,14 +37,15 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.index.rebuild import (
     Damaged,
+    Parts,
     expected_of,
     finish_split,
     manifest_of,
     read_manifest,
-    read_segment,
+    read_segments,
     rebuild,
     replace_all,
-    segment_of,
+    swap_segment,
     write_index,
 )
 from sandur.operations.index.truth import index_entry, read_entries
@@ -152,8 +153,6 @@ PAUSE_SECONDS: Final = 1.0
 LATE_SECONDS: Final = 5.0
 """How long after the pause a commit may still end; after that the mark is left to the janitor."""
 
-Parts = Mapping[str, Versioned[Segment] | Damaged | None]
-
 
 async def mark(lake: Lake, entry: Place | Identifier | Namespace, operation_id: str) -> None:
     """I1: write a mark that says that an entry may be stale, before the name changes."""
@@ -249,11 +248,11 @@ async def _read(lake: Lake, scope: Scope, names: Collection[str]) -> tuple[Versi
     """The manifest and the segments of these names; one round if the manifest has not changed since its last read."""
     before = lake.index(scope).last_seen
     guessed = _segments_of(before.value, names) if before else set()
-    manifest, guesses = await asyncio.gather(read_manifest(lake, scope), _read_segments(lake, scope, guessed))
+    manifest, guesses = await asyncio.gather(read_manifest(lake, scope), read_segments(lake, scope, guessed))
     if not isinstance(manifest, Versioned):
         return manifest, {}
     missing = _segments_of(manifest.value, names) - guessed
-    return manifest, {**guesses, **await _read_segments(lake, scope, missing)}
+    return manifest, {**guesses, **await read_segments(lake, scope, missing)}
 
 
 def _segments_of(manifest: Manifest, names: Iterable[str]) -> set[str]:
@@ -261,18 +260,17 @@ def _segments_of(manifest: Manifest, names: Iterable[str]) -> set[str]:
     return {segments[segment_at(segments, name)].id for name in names} if segments else set()
 
 
-async def _read_segments(lake: Lake, scope: Scope, ids: Collection[str]) -> Parts:
-    ordered = sorted(ids)
-    found = await gather_all(read_segment(lake, scope, segment_id) for segment_id in ordered)
-    return dict(zip(ordered, found, strict=True))
-
-
 async def _update_segments(lake: Lake, scope: Scope, manifest: Manifest, parts: Parts, names: Collection[str]) -> bool:
     refs = manifest.segments
     names_by_id = {refs[position].id: some for position, some in group_by_segment(names, refs).items()}
     found = {segment_id: part for segment_id in names_by_id if isinstance(part := parts[segment_id], Versioned)}
     if len(found) < len(names_by_id):
-        return await _without_segment(lake, scope, manifest)
+        # The missing segment was split since the manifest was read, or it is lost and the index is rebuilt.
+        again = await read_manifest(lake, scope)
+        is_lost = isinstance(again, Versioned) and again.value == manifest
+        if is_lost:
+            await rebuild(lake, scope)
+        return is_lost
     are_updated = await gather_all(
         _update_segment(lake, scope, segment_id, found[segment_id], some) for segment_id, some in names_by_id.items()
     )
@@ -291,22 +289,7 @@ async def _update_segment(
         return False
     truth = await read_entries(lake, scope, names)
     entries = merge_entries(found.value.entries, truth)
-    segment = segment_of(lake, scope, entries, is_full=is_full(entries))
-    try:
-        held = await lake.index_segment(scope, segment_id).swap(segment, expected=found.version)
-    except SwapLost:
-        return False
-    await finish_split(lake, scope, segment_id, held)
-    return True
-
-
-async def _without_segment(lake: Lake, scope: Scope, manifest: Manifest) -> bool:
-    """Handle a missing segment: it was split since the manifest was read, or it is lost and the index is rebuilt."""
-    again = await read_manifest(lake, scope)
-    if isinstance(again, Versioned) and again.value == manifest:
-        await rebuild(lake, scope)
-        return True
-    return False
+    return await swap_segment(lake, scope, segment_id, entries, expected=found.version)
 
 
 class PreparedInsert(NamedTuple):
@@ -329,7 +312,7 @@ async def prepare_insert(lake: Lake, identifier: Identifier, operation_id: str) 
         (
             mark(lake, place, operation_id),
             read_manifest(lake, place.scope),
-            _read_segments(lake, place.scope, guessed),
+            read_segments(lake, place.scope, guessed),
         )
     )
     if not isinstance(manifest, Versioned):
@@ -352,13 +335,10 @@ async def insert_entry(lake: Lake, prepared: PreparedInsert, name: NameRecord, r
         if isinstance(part.value, Segment):
             if part.value.split or is_full(entries) or prepared.segment_id is None:
                 return False
-            segment = segment_of(lake, scope, entries, is_full=False)
-            await lake.index_segment(scope, prepared.segment_id).swap(segment, expected=part.version)
-        elif needs_segments(entries):
+            return await swap_segment(lake, scope, prepared.segment_id, entries, expected=part.version)
+        if needs_segments(entries):
             return False
-        else:
-            manifest = manifest_of(entries, (), lake.clock.now_ms())
-            await lake.index(scope).swap(manifest, expected=part.version)
+        await lake.index(scope).swap(manifest_of(entries, (), lake.clock.now_ms()), expected=part.version)
     except SandurError:  # `finish` updates the entry: the mark exists.
         return False
     return True
@@ -368,7 +348,7 @@ async def is_insert_current(lake: Lake, prepared: PreparedInsert) -> bool:
     """Whether the manifest still names the segment with the entry; after a rebuild it does not."""
     if prepared.segment_id is None:
         return True
-    manifest: Versioned[Manifest] | Damaged | None = await read_manifest(lake, prepared.place.scope)
+    manifest = await read_manifest(lake, prepared.place.scope)
     return isinstance(manifest, Versioned) and any(ref.id == prepared.segment_id for ref in manifest.value.segments)
 
 
