@@ -10,7 +10,7 @@ from sandur.delta.requests import DeltaChange
 from sandur.errors import Busy, Exhausted, NotFound, SandurError, SwapLost, VersionTaken
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.publishing import published_location, staged_location, unpublished_commits
-from sandur.operations.delta.tables import create_from_staging, drop_table, load_by_id, load_delta_table, rename_table
+from sandur.operations.delta.tables import create_from_staging, drop_table, find_by_id, load_delta_table, rename_table
 from sandur.operations.lake import Lake
 from tests.crash.delta_world import NEW, TARGET, DeltaWorld, check_delta_invariants, make_delta_world
 from tests.operations.delta_requests import D, commit_file, new_delta_table, write_staged
@@ -104,7 +104,7 @@ async def test_commits_after_a_drop_fail_and_commits_before_it_are_kept(seed: in
         server = world.server()
         for number in range(40):
             try:
-                table = await load_by_id(server, world.uuids["d"])
+                table = (await find_by_id(server, world.uuids["d"])).value
                 began_after = is_dropped.is_set()
                 change = DeltaChange(
                     asserted_uuid=table.uuid, commit=commit_file(table.last_version + 1, f"{writer}-{number}.json")
@@ -127,7 +127,7 @@ async def test_commits_after_a_drop_fail_and_commits_before_it_are_kept(seed: in
     assert late == []
     assert await world.table() is None
     with pytest.raises(NotFound):
-        await load_by_id(world.server(), world.uuids["d"])
+        await find_by_id(world.server(), world.uuids["d"])
 
 
 @pytest.mark.parametrize("seed", SEEDS)

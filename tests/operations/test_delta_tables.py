@@ -9,7 +9,7 @@ from sandur.operations.delta.tables import (
     create_external,
     create_from_staging,
     drop_table,
-    load_by_id,
+    find_by_id,
     load_delta_table,
     load_stage,
     load_stage_at,
@@ -53,7 +53,7 @@ async def test_a_stage_becomes_the_table_with_its_id(lake: Lake) -> None:
     assert table.uuid == stage.uuid == found.uuid
     assert (found.location, found.last_version, found.commits) == (stage.location, 0, ())
     assert names_in(found.columns) == ["id"]
-    assert (await load_by_id(lake, stage.uuid)).uuid == stage.uuid
+    assert (await find_by_id(lake, stage.uuid)).value.uuid == stage.uuid
 
 
 async def test_a_repeated_finalization_gets_the_same_answer(lake: Lake) -> None:
@@ -185,7 +185,7 @@ async def test_a_dropped_table_is_gone_and_its_name_is_free(lake: Lake) -> None:
     with pytest.raises(NotFound):
         await load_delta_table(lake, D)
     with pytest.raises(NotFound):
-        await load_by_id(lake, table.uuid)
+        await find_by_id(lake, table.uuid)
     with pytest.raises(NotFound):
         await drop_table(lake, D, request=request("drop"))
     assert (await create_managed(lake)).uuid != table.uuid

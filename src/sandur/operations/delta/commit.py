@@ -45,7 +45,7 @@ from sandur.operations.delta.publishing import (
     staged_location,
     verify_published,
 )
-from sandur.operations.delta.tables import check_takes_commits, find_by_id, load_by_id, table_not_found
+from sandur.operations.delta.tables import check_takes_commits, find_by_id, table_not_found
 from sandur.operations.index import update
 from sandur.operations.lake import CommitQueues, Lake
 from sandur.operations.receipts import DeltaReceipts, delta_commit_key
@@ -364,5 +364,5 @@ def _with_published(table: DeltaTable, published: int) -> DeltaTable:
 
 async def post_commit(lake: Lake, change: DeltaChange, table_uri: str, request: Request) -> None:
     """Commit through the older API; `table_uri` must be the location of the table in the catalog."""
-    check_takes_commits(await load_by_id(lake, change.asserted_uuid), table_uri)
+    check_takes_commits((await find_by_id(lake, change.asserted_uuid)).value, table_uri)
     await update_table(lake, None, change, request)

@@ -16,8 +16,8 @@ from sandur.operations.delta.publishing import unpublished_commits
 from sandur.operations.delta.tables import (
     DELTA,
     check_takes_commits,
+    find_by_id,
     find_table,
-    load_by_id,
     load_delta_table,
     table_not_found,
 )
@@ -145,7 +145,7 @@ async def list_commits(
         raise Invalid(f"start_version must be at least 0, found {start}")
     if end is not None and end < start:
         raise Invalid(f"end_version {end} is before start_version {start}")
-    table = await load_by_id(lake, checked_uuid("table_id", table_id))
+    table = (await find_by_id(lake, checked_uuid("table_id", table_id))).value
     check_takes_commits(table, table_uri)
     oldest = table.commits[0].version if table.commits else 0
     last = max(start, oldest) + lake.settings.delta_unpublished_max - 1

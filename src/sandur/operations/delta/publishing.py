@@ -71,14 +71,10 @@ async def have_same_bytes(lake: Lake, one: str, other: str) -> bool | None:
     """Whether two files are equal; None if one is missing or both are too large to compare."""
     stores = [lake.locations.holder(location) for location in (one, other)]
     heads = await gather_all(store.head(key) for store, key in stores)
-    sizes = [head.size_bytes for head in heads if head]
-    if len(sizes) < len(heads):
-        return None
-    if sizes[0] != sizes[1]:
+    sizes = {head.size_bytes if head else None for head in heads}
+    if None not in sizes and len(sizes) > 1:
         return False
-    if sizes[0] > COMPARED_BYTES_MAX:
+    if any(size is None or size > COMPARED_BYTES_MAX for size in sizes):
         return None
-    found = await gather_all(store.get(key) for store, key in stores)
-    if any(stored is None for stored in found):
-        return None
-    return len({stored.data for stored in found if stored}) == 1
+    found = {stored.data if stored else None for stored in await gather_all(store.get(key) for store, key in stores)}
+    return None if None in found else len(found) == 1

@@ -183,10 +183,6 @@ async def find_by_id(lake: Lake, uuid: str) -> Versioned[DeltaTable]:
     return held
 
 
-async def load_by_id(lake: Lake, uuid: str) -> DeltaTable:
-    return (await find_by_id(lake, uuid)).value
-
-
 async def drop_table(lake: Lake, identifier: Identifier, *, request: Request) -> None:
     """Drop a table or view of any format. The files of a managed Delta table are purged; all other files stay."""
     found = await find_table(lake, identifier)
@@ -255,7 +251,7 @@ class _Draft(Draft[DeltaTable]):
         return pointer.value if isinstance(pointer.value, DeltaTable) else None
 
     async def answered(self, claim: Claim) -> DeltaTable:
-        return await load_by_id(self.lake, claim.uuid)
+        return (await find_by_id(self.lake, claim.uuid)).value
 
     async def finish(self, pointer: BoundRecord) -> None:
         if isinstance(pointer, DeltaTable) and pointer.table_type == "MANAGED":

@@ -41,28 +41,20 @@ class ManifestCache(BytesLruCache[tuple[str, str], Any]):
         # Decoding takes several times the memory of the manifest, and more threads do not make it faster.
         self.decoding = asyncio.Semaphore(DECODED_AT_ONCE)
         self.is_warm = False
-        self._reads: dict[str, asyncio.Task[ManifestColumns]] = {}
-
-    def is_known(self, location: str) -> bool:
-        """Whether a manifest is cached or being read."""
-        return ("manifest", location) in self or location in self._reads
-
-    @property
-    def reads_in_progress(self) -> int:
-        return len(self._reads)
+        self.reads: dict[str, asyncio.Task[ManifestColumns]] = {}
 
     def read(
         self, location: str, read: Callable[[], Coroutine[Any, Any, ManifestColumns]]
     ) -> "asyncio.Task[ManifestColumns]":
         """The task that reads a manifest. Concurrent callers share it, and it continues if they stop waiting."""
-        task = self._reads.get(location)
+        task = self.reads.get(location)
         if task is None:
-            task = self._reads[location] = asyncio.create_task(read(), name=f"read {location}")
+            task = self.reads[location] = asyncio.create_task(read(), name=f"read {location}")
             task.add_done_callback(lambda ended: self._ended(location, ended))
         return task
 
     def _ended(self, location: str, ended: "asyncio.Task[ManifestColumns]") -> None:
-        del self._reads[location]
+        del self.reads[location]
         if not ended.cancelled():
             ended.exception()  # Retrieved, so that asyncio does not report it when no caller waits.
 

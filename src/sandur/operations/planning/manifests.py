@@ -75,7 +75,7 @@ class Manifests:
     def prefetch(self, location: str) -> None:
         """Start to read a manifest that is likely to be needed next, unless enough reads are in progress."""
         cache = self.cache.manifests
-        if cache.reads_in_progress >= READS_AT_ONCE or cache.is_known(location):
+        if len(cache.reads) >= READS_AT_ONCE or location in cache.reads or ("manifest", location) in cache:
             return
         try:
             checked_location(location, self._roots)
@@ -127,16 +127,10 @@ class Manifests:
                 yield manifest, found
         finally:
             for task in ahead:
-                _stop_waiting(task)
+                if not task.cancel() and not task.cancelled():
+                    task.exception()  # Retrieved, so that asyncio does not report it.
 
 
 async def run_aside(work: Callable[[], T], *, is_long: bool) -> T:
     """The result of the work. Long work runs in a thread, so that other requests continue."""
     return await asyncio.to_thread(work) if is_long else work()
-
-
-def _stop_waiting(task: "asyncio.Task[ManifestColumns]") -> None:
-    if task.done() and not task.cancelled():
-        task.exception()  # Retrieved, so that asyncio does not report it.
-    else:
-        task.cancel()

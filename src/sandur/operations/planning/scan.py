@@ -4,7 +4,7 @@ A small result is complete in the answer. A large one is a list of plan tasks, w
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from itertools import pairwise
@@ -44,7 +44,7 @@ class ScanRunner:
         self._plan_id = plan_id
         self._content = TaskContent.of(scan.filter, scan.stats_ids)
         self._metadata = metadata
-        self._manifests = manifests
+        self.manifests = manifests
         self._specs = {spec.spec_id or 0: spec for spec in metadata.specs}
         self._projections = {id_: inclusive_projection(scan.filter, spec) for id_, spec in self._specs.items()}
         self._types: dict[int, Mapping[int, Primitive | None]] = {}
@@ -75,11 +75,11 @@ class ScanRunner:
         Only a snapshot's own manifests say what it added: later ones may be merged, and call the files existing.
         """
         if self.scan.appended is None:
-            return () if self.scan.snapshot is None else await self._manifests.listed(self.scan.snapshot)
+            return () if self.scan.snapshot is None else await self.manifests.listed(self.scan.snapshot)
         ids = self.scan.appended_ids or frozenset()
         found: dict[str, ManifestFile] = {}
         for snapshot in self.scan.appended:
-            for manifest in await self._manifests.listed(snapshot):
+            for manifest in await self.manifests.listed(snapshot):
                 if manifest.added_snapshot_id in ids:
                     found.setdefault(manifest.manifest_path, manifest)
         return tuple(found.values())
@@ -93,22 +93,18 @@ class ScanRunner:
             self._following = {one.manifest_path: other.manifest_path for one, other in pairwise(found)}
         return self._to_open
 
-    def each(self, manifests: Iterable[ManifestFile]) -> AsyncGenerator[tuple[ManifestFile, ManifestColumns]]:
-        """The manifests with their entries, in order, with read-ahead."""
-        return self._manifests.each(tuple(manifests))
-
     def cached_selection(self, manifest: ManifestFile) -> Selected | None:
         if not self._plan_id:
             return None
-        return self._manifests.cache.selected.get((self._plan_id, manifest.manifest_path))
+        return self.manifests.cache.selected.get((self._plan_id, manifest.manifest_path))
 
     def cache_selection(self, found: Selected) -> None:
         """Cache the selected files of a manifest and prefetch the next manifest. Call only from the event loop."""
         path = found.entries.manifest.manifest_path
         if self._plan_id:
-            self._manifests.cache.selected.put((self._plan_id, path), found, found.size_bytes)
+            self.manifests.cache.selected.put((self._plan_id, path), found, found.size_bytes)
         if (following := self._following.get(path)) is not None:
-            self._manifests.prefetch(following)
+            self.manifests.prefetch(following)
 
     async def select(self, manifest: ManifestFile, columns: ManifestColumns) -> Selected:
         """The files of a manifest that may hold a matching row."""
@@ -131,19 +127,14 @@ class ScanRunner:
     async def deletes(self, listed: Sequence[ManifestFile]) -> DeleteIndex:
         """The delete files that may apply. An incremental scan has none: it returns rows as they were appended."""
         if self._deletes is None:
-            self._deletes = await self._index_deletes(listed)
+            found = [one for one in listed if one.content == DELETES] if self.scan.appended is None else []
+            groups: list[tuple[Entries, Mask]] = []
+            async for manifest, columns in self.manifests.each(manifests_to_open(found, self.scan.filter, self._specs)):
+                entries = self._entries(manifest, columns)
+                select = partial(entries.in_partitions, self._projection(entries))
+                groups.append((entries, await run_aside(select, is_long=self.scan.is_long)))
+            self._deletes = await asyncio.to_thread(DeleteIndex, groups) if groups else DeleteIndex(())
         return self._deletes
-
-    async def _index_deletes(self, listed: Sequence[ManifestFile]) -> DeleteIndex:
-        if self.scan.appended is not None:
-            return DeleteIndex(())
-        found = [manifest for manifest in listed if manifest.content == DELETES]
-        groups: list[tuple[Entries, Mask]] = []
-        async for manifest, columns in self._manifests.each(manifests_to_open(found, self.scan.filter, self._specs)):
-            entries = self._entries(manifest, columns)
-            select = partial(entries.in_partitions, self._projection(entries))
-            groups.append((entries, await run_aside(select, is_long=self.scan.is_long)))
-        return await asyncio.to_thread(DeleteIndex, groups) if groups else DeleteIndex(())
 
     def _entries(self, manifest: ManifestFile, columns: ManifestColumns) -> Entries:
         spec_id = manifest.partition_spec_id
@@ -211,7 +202,7 @@ async def _select_files(runner: ScanRunner, listed: Sequence[ManifestFile], limi
     inline_files_max = min(limits.inline_files_max, runner.answer_files_max)
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + limits.select_seconds_max
-    async with aclosing(runner.each(to_open.values())) as manifests:
+    async with aclosing(runner.manifests.each(tuple(to_open.values()))) as manifests:
         async for manifest, columns in manifests:
             found = await runner.select(manifest, columns)
             matched[manifest.manifest_path] = found.rows
@@ -271,7 +262,7 @@ async def _selections(runner: ScanRunner, manifests: Sequence[ManifestFile]) -> 
         if found is not None:
             yield found
     missing = [manifest for manifest in manifests if cached[manifest.manifest_path] is None]
-    async with aclosing(runner.each(missing)) as opened:
+    async with aclosing(runner.manifests.each(missing)) as opened:
         async for manifest, columns in opened:
             selected = await runner.select(manifest, columns)
             runner.cache_selection(selected)

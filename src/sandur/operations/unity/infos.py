@@ -25,12 +25,9 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.types import FieldType, ListType, MapType, NestedField, StructType, primitive
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.lake import Lake
-from sandur.operations.tables.documents import TABLES, VIEWS, Document, load_document
+from sandur.operations.tables.documents import TABLES, VIEWS, load_document
 
 Info = TableInfo | VolumeInfo | FunctionInfo | RegisteredModelInfo
-
-MANAGED = "MANAGED"
-EXTERNAL = "EXTERNAL"
 
 
 async def info_of(lake: Lake, identifier: Identifier, name: NameRecord, record: BoundRecord) -> Info:
@@ -48,30 +45,22 @@ async def info_of(lake: Lake, identifier: Identifier, name: NameRecord, record: 
 
 async def _iceberg_info(lake: Lake, identifier: Identifier, name: NameRecord, pointer: Pointer) -> TableInfo:
     location = pointer.head.metadata_location if pointer.head else ""
+    bare = _bare_info(identifier, name, "VIEW" if name.kind == "view" else "EXTERNAL")
     try:
         if name.kind == "view":
-            return _view_info(identifier, name, await load_document(lake, VIEWS, location))
-        table = await load_document(lake, TABLES, location)
-        roots = lake.catalog(identifier.catalog).last_seen or await lake.catalog(identifier.catalog).read()
-        return _table_info(identifier, name, table, normalize_location(roots.value.root) if roots else "")
+            view = (await load_document(lake, VIEWS, location)).metadata
+            version = view.current_version
+            text = next((one.sql for one in version.representations if one.sql), None)
+            return replace(_described(bare, view, ()), updated_at=version.timestamp_ms, view_definition=text)
+        table = (await load_document(lake, TABLES, location)).metadata
+        catalog = lake.catalog(identifier.catalog).last_seen or await lake.catalog(identifier.catalog).read()
+        root = normalize_location(catalog.value.root) if catalog else ""
+        info = _described(bare, table, identity_partitions(table))
+        is_managed = bool(root) and is_within(normalize_location(table.location), root)
+        updated_at = table.last_updated_ms or name.updated_ms
+        return replace(info, table_type="MANAGED" if is_managed else "EXTERNAL", updated_at=updated_at)
     except (NotFound, BadRequest):  # The metadata file is missing or invalid. An unavailable store still raises.
-        return _bare_info(identifier, name, "VIEW" if name.kind == "view" else EXTERNAL)
-
-
-def _table_info(identifier: Identifier, name: NameRecord, document: Document[TableMetadata], root: str) -> TableInfo:
-    table = document.metadata
-    is_managed = bool(root) and is_within(normalize_location(table.location), root)
-    info = _described(
-        _bare_info(identifier, name, MANAGED if is_managed else EXTERNAL), table, identity_partitions(table)
-    )
-    return replace(info, updated_at=table.last_updated_ms or name.updated_ms)
-
-
-def _view_info(identifier: Identifier, name: NameRecord, document: Document[ViewMetadata]) -> TableInfo:
-    version = document.metadata.current_version
-    text = next((one.sql for one in version.representations if one.sql), None)
-    info = _described(_bare_info(identifier, name, "VIEW"), document.metadata, ())
-    return replace(info, updated_at=version.timestamp_ms, view_definition=text)
+        return bare
 
 
 def _described(info: TableInfo, metadata: TableMetadata | ViewMetadata, partitions: Sequence[str]) -> TableInfo:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -100,10 +101,8 @@ async def list_versions(lake: Lake, model: Identifier, page: ListRequest) -> Ver
 async def update_version(
     lake: Lake, model: Identifier, number: int, *, comment: str | None, request: Request
 ) -> ModelVersion:
-    def changed(found: ModelVersion) -> ModelVersion:
-        return found if comment is None else replace(found, comment=comment)
-
-    return await _change(lake, model, number, "update-model-version", changed, request)
+    fields = {} if comment is None else {"comment": comment}
+    return await _change(lake, model, number, "update-model-version", partial(replace, **fields), request)
 
 
 async def finalize_version(lake: Lake, model: Identifier, number: int, request: Request) -> ModelVersion:
