@@ -10,7 +10,6 @@ from sandur.catalog.records import (
     Catalog,
     DeltaTable,
     FunctionDefinition,
-    ModelStatus,
     ModelVersion,
     NameRecord,
     NamespaceRecord,
@@ -128,23 +127,6 @@ class FunctionInfo(FunctionDefinition, frozen=True, kw_only=True, omit_defaults=
     updated_by: str | None = None
 
 
-class ModelVersionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    model_name: str
-    catalog_name: str
-    schema_name: str
-    version: int
-    source: str
-    status: ModelStatus
-    storage_location: str
-    id: str
-    created_at: int
-    updated_at: int
-    run_id: str | None = None
-    comment: str | None = None
-    created_by: str | None = None
-    updated_by: str | None = None
-
-
 def catalog_info(catalog: Catalog) -> CatalogInfo:
     return CatalogInfo(
         id=catalog.id,
@@ -229,20 +211,22 @@ def securable_info(identifier: Identifier, record: Securable) -> VolumeInfo | Fu
     return msgspec.convert({**shared, **model}, RegisteredModelInfo)
 
 
-def version_info(model: Identifier, version: ModelVersion) -> ModelVersionInfo:
-    return ModelVersionInfo(
-        model_name=model.name,
-        catalog_name=model.catalog,
-        schema_name=str(model.namespace),
-        version=version.version,
-        source=version.source,
-        status=version.status,
-        storage_location=version.location,
-        id=version.id,
-        created_at=version.created_ms,
-        updated_at=version.changed_ms,
-        run_id=version.run_id,
-        comment=version.comment,
-        created_by=version.created_by or None,
-        updated_by=version.changed_by or None,
-    )
+def version_info(model: Identifier, version: ModelVersion) -> Mapping[str, object]:
+    """The info of a model version, without the fields that are not set."""
+    info = {
+        "model_name": model.name,
+        "catalog_name": model.catalog,
+        "schema_name": str(model.namespace),
+        "version": version.version,
+        "source": version.source,
+        "status": version.status,
+        "storage_location": version.location,
+        "id": version.id,
+        "created_at": version.created_ms,
+        "updated_at": version.changed_ms,
+        "run_id": version.run_id,
+        "comment": version.comment,
+        "created_by": version.created_by or None,
+        "updated_by": version.changed_by or None,
+    }
+    return {name: value for name, value in info.items() if value is not None}

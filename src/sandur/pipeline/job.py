@@ -31,7 +31,6 @@ class Progress(Protocol):
 
     def __call__(self, step: str, done: int = 0, total: int | None = None) -> None:
         """A step has begun or advanced; `total` is None if it is unknown."""
-        ...
 
 
 def no_progress(step: str, done: int = 0, total: int | None = None) -> None:

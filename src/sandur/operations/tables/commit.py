@@ -99,19 +99,15 @@ class Change(Protocol[M]):
     @property
     def asserted_uuid(self) -> str | None:
         """The uuid that the table must have; None if the request asserts none."""
-        ...
 
     def apply(self, base: M, *, now_ms: int) -> M:
         """The metadata after the commit, or `base` itself if nothing changes. Raises Conflict or Invalid."""
-        ...
 
     def is_applied(self, current: M) -> bool:
         """Whether the metadata shows that this very change was made before (C9)."""
-        ...
 
     def operation(self, next_metadata: M) -> str:
         """The kind of change, for the receipt; empty if the change does not touch the table's data."""
-        ...
 
 
 class TableChange(NamedTuple):

@@ -78,7 +78,6 @@ class Draft(Protocol[T]):
 
         It is called after the namespace was read, for `default_location`.
         """
-        ...
 
     async def write(self, made: NewRecord[T]) -> None:
         """Write the files that the pointer refers to, if there are any; when this returns, they exist."""
@@ -86,11 +85,9 @@ class Draft(Protocol[T]):
 
     async def found(self, pointer: Versioned[BoundRecord]) -> T | None:
         """What a pointer refers to; None if its files do not exist."""
-        ...
 
     async def answered(self, claim: Claim) -> T:
         """The answer to an earlier attempt whose claim is done."""
-        ...
 
     async def finish(self, pointer: BoundRecord) -> None:
         """Write the receipt, if there is one, after the answer."""

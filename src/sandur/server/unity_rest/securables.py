@@ -78,11 +78,11 @@ def update_handler(kind: Kind, parameter: str = "name") -> Handler:
     return update
 
 
-def delete_handler(kind: Kind, parameter: str = "name") -> Handler:
+def delete_handler(kind: Kind) -> Handler:
     """The handler that drops a volume or function."""
 
     async def delete(call: Call) -> Answer:
-        await operations.drop_securable(call.lake, parse_full_name(call.value(parameter)), kind, call.request())
+        await operations.drop_securable(call.lake, parse_full_name(call.value("name")), kind, call.request())
         return DONE
 
     return delete
