@@ -23,7 +23,8 @@ OWN_ADDRESS = "memory://store"
 
 
 def make_lake(store: ObjectStore | None = None, clock: Clock | None = None, **settings: Any) -> Lake:
-    """A lake with empty caches, as after a restart."""
+    """A lake with empty caches, as after a restart. Beside settings, `own` is the address that its store stands for."""
+    own = settings.pop("own", OWN_ADDRESS)
     acting = clock or FixedClock()
     held = store or MemoryStore(clock=acting)
     configured = msgspec.convert({"store": "memory:", **settings}, Settings)
@@ -36,7 +37,7 @@ def make_lake(store: ObjectStore | None = None, clock: Clock | None = None, **se
         layout=Layout(),
         clock=acting,
         settings=configured,
-        locations=Locations(OWN_ADDRESS, held, others=configured.allowed_locations, open_store=no_other_store),
+        locations=Locations(own, held, others=configured.allowed_locations, open_store=no_other_store),
         background=PatientBackground(),
     )
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import fastavro
 
 from sandur.catalog.identifiers import Identifier
+from sandur.catalog.locations import normalize_location
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
 from tests.operations.requests import (
@@ -141,7 +142,7 @@ async def set_properties(lake: Lake, table: TableWithFiles, **properties: str) -
 
 async def files_below(lake: Lake, table: TableWithFiles) -> list[str]:
     """The remaining files of a table, relative to its location."""
-    folder = table.location.removeprefix(f"{lake.locations.own}/") + "/"
+    folder = normalize_location(table.location).removeprefix(f"{lake.locations.own}/") + "/"
     return [listed.key.removeprefix(folder) for listed in await lake.store.list(folder)]
 
 

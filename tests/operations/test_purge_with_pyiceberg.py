@@ -42,7 +42,7 @@ def catalog(server: ServerProcess) -> RestCatalog:
 
 def _files(location: str) -> list[Path]:
     # `Path.rglob` fails if a janitor deletes a folder meanwhile; `os.walk` continues.
-    walked = os.walk(location.removeprefix("file://"))
+    walked = os.walk(location.removeprefix("file:"))
     return sorted(Path(folder, name) for folder, _, names in walked for name in names)
 
 

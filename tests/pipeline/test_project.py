@@ -127,7 +127,7 @@ def changes(world: World) -> set[tuple[str, str, str | None, str | None]]:
 def test_an_unreadable_file_is_reported_once_and_read_when_possible(spark: SparkSession, world: World) -> None:
     made = [world.make(name).metadata_location for name in ("orders", "returns")]
     world.make("customers")
-    paths = [Path(str(location).removeprefix("file://")) for location in made]
+    paths = [Path(str(location).removeprefix("file:")) for location in made]
     whole = [path.read_bytes() for path in paths]
     for path in paths:
         path.write_bytes(b"rubbish")

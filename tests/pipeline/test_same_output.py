@@ -290,7 +290,7 @@ def test_imported_tables_are_the_same(spark: SparkSession, tmp_path: Path) -> No
     allowed = (str(lake), str(origin))
 
     def come(name: str, folder: str) -> None:
-        shutil.copytree(Path(made[name].removeprefix("file://")).parents[1], lake / folder / name)
+        shutil.copytree(Path(made[name].removeprefix("file:")).parents[1], lake / folder / name)
 
     def opened(name: str) -> World:
         return World(Settings(store=str(tmp_path / name), fsync="never", allowed_locations=allowed))

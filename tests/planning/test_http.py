@@ -195,7 +195,7 @@ def test_a_failed_plan_has_only_a_status_and_an_error(server: ServerProcess) -> 
         broken.append(rows)
     snapshot = broken.current_snapshot()
     assert snapshot is not None
-    Path(snapshot.manifest_list.removeprefix("file://")).unlink()
+    Path(snapshot.manifest_list.removeprefix("file:")).unlink()
 
     answer = call(server, "POST", "broken/plan", {})
 

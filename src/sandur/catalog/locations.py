@@ -46,6 +46,25 @@ def normalize_location(location: str) -> str:
     return f"{scheme}://{rest.strip('/')}"
 
 
+def hadoop_form(location: str) -> str:
+    """The location as Hadoop writes it: `file:/…` for any spelling of a folder, otherwise the same text.
+
+    Spark turns `file:///…` into `file:/…` in the paths that it writes, and some of its procedures compare them with the
+    table's location as texts.
+    """
+    plain = normalize_location(location)
+    return f"file:/{plain.removeprefix('file:///')}" if plain.startswith("file:///") else location
+
+
+def spellings(location: str) -> Sequence[str]:
+    """The location, then the other texts with the same normal form that a client may have used for it."""
+    plain = normalize_location(location)
+    scheme, _, path = plain.partition("://")
+    others = [f"{name}://{path}" for name, same in _SAME_SCHEMES.items() if same == scheme]
+    paths = [f"file:{path}", path] if scheme == "file" else []
+    return tuple(dict.fromkeys((location, plain, *others, *paths)))
+
+
 def is_within(location: str, root: str) -> bool:
     """Whether the location is the root or below it; both are normalized."""
     return location == root or location.startswith(root.rstrip("/") + "/")

@@ -1,5 +1,6 @@
 """How changes of a Delta table are accepted: the next version, replays, and the metadata after a change (L1–L4)."""
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -230,7 +231,8 @@ def check_uniform(
     if uniform is None:
         return
     iceberg = uniform.iceberg
-    if not iceberg.metadata_location.startswith(f"{location}/"):
+    # Hadoop writes `file:/…`.
+    if not re.sub(r"\Afile:/+", "file:///", iceberg.metadata_location).startswith(f"{location}/"):
         raise Invalid(f"uniform: metadata-location {iceberg.metadata_location} is not below {location}")
     if iceberg.converted_delta_timestamp <= 0:
         raise Invalid("uniform: converted-delta-timestamp must be greater than 0")

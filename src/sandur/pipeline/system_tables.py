@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.locations import normalize_location
 from sandur.catalog.records import Request, Source
 from sandur.errors import AlreadyExists, BadRequest, NotFound, SandurError, SwapLost, Unavailable
 from sandur.iceberg.requests import (
@@ -302,10 +303,11 @@ async def expire_snapshots(
 
 
 async def _all_files(lake: Lake, snapshots: Sequence[Snapshot]) -> set[str]:
-    """Every manifest list, manifest and data file of the snapshots."""
+    """The normalized locations of every manifest list, manifest and data file of the snapshots."""
     lists = {snapshot.manifest_list for snapshot in snapshots if snapshot.manifest_list}
     manifests = {one.manifest_path for snapshot in snapshots for one in await _manifests(lake, snapshot)}
-    return lists | manifests | {file.path for one in manifests for file in await _data_files(lake, one)}
+    files = {file.path for one in manifests for file in await _data_files(lake, one)}
+    return set(map(normalize_location, lists | manifests | files))
 
 
 def iceberg_schema(shape: Shape) -> Schema:

@@ -72,18 +72,21 @@ def test_a_spark_table_is_migrated_in_place(sql: Sql) -> None:
 
 @shows("rewrite table path", by=ON_A_FOLDER)
 def test_a_table_is_prepared_for_another_location(sql: Sql, tmp_path: Path) -> None:
-    """Hadoop writes `file:/`, and the procedure compares texts, so the table uses the same form."""
-    sql("CREATE TABLE neighbour (id BIGINT)")
-    place = folder_of(sql, "neighbour").parent / "leaving"
-    sql("CREATE TABLE t LOCATION 'file:{place}' AS SELECT id FROM range(3)", place=place)
+    """The procedure compares texts, so the location must begin as Hadoop writes it into manifests and statistics."""
+    sql("CREATE TABLE t AS SELECT id FROM range(3)")
+    sql("INSERT INTO t VALUES (3)")
+    sql("CALL sandur.system.compute_table_stats('{here}.t')")
+    (metadata,) = sql.column(METADATA, table="t")
+    place = metadata.rpartition("/metadata/")[0]
 
     prepared = sql(
-        """CALL sandur.system.rewrite_table_path(table => '{here}.t', source_prefix => 'file:{place}',
+        """CALL sandur.system.rewrite_table_path(table => '{here}.t', source_prefix => '{place}',
            target_prefix => 'file:/elsewhere/t', staging_location => 'file:{staging}')""",
         place=place,
         staging=tmp_path,
     )
 
+    assert place == f"file:{folder_of(sql, 't')}"
     assert prepared[0][0].endswith(".metadata.json")
     assert any(tmp_path.rglob("*.metadata.json"))
-    assert sql.column("SELECT id FROM t ORDER BY id") == [0, 1, 2]
+    assert sql.column("SELECT id FROM t ORDER BY id") == [0, 1, 2, 3]

@@ -16,7 +16,7 @@ FAR = "TIMESTAMP '2100-01-01 00:00:00'"
 def folder_of(sql: Sql, table: str = "t") -> Path:
     """The local folder of the table."""
     described = {row[0]: row[1] for row in sql("DESCRIBE TABLE EXTENDED {table}", table=table)}
-    return Path(described["Location"].removeprefix("file://").removeprefix("file:"))
+    return Path(described["Location"].removeprefix("file:"))
 
 
 def make_small_files(sql: Sql, count: int = 4) -> None:

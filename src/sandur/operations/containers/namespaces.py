@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Namespace, checked_namespace
 from sandur.catalog.index import namespaces_scope, place_of
-from sandur.catalog.locations import check_property_keys, checked_location, folder_name, normalize_location
+from sandur.catalog.locations import check_property_keys, checked_location, folder_name, hadoop_form, normalize_location
 from sandur.catalog.paging import Page
 from sandur.catalog.records import Catalog, Claim, NamespaceRecord, Request
 from sandur.errors import AlreadyExists, Busy, OutcomeUnknown, SwapLost, Unprocessable
@@ -167,7 +167,7 @@ def _update_properties(
 
 def _view(catalog: Catalog, namespace: Namespace, properties: Mapping[str, str]) -> NamespaceView:
     folders = "/".join(folder_name(level) for level in namespace.levels)
-    location = f"{catalog.root.rstrip('/')}/{folders}"
+    location = hadoop_form(f"{catalog.root.rstrip('/')}/{folders}")
     return NamespaceView(namespace, {**properties, "location": properties.get("location") or location})
 
 

@@ -95,9 +95,9 @@ class Purge:
             await self._purge_snapshot(snapshot, keeps_content=keeps_content)
         await self.remove(file.statistics_path for file in metadata.statistics)
         await self.remove(file.statistics_path for file in metadata.partition_statistics)
-        await self.remove(
-            entry.metadata_file for entry in metadata.metadata_log if entry.metadata_file != metadata.metadata_location
-        )
+        current = normalize_location(metadata.metadata_location or "")
+        logged = (entry.metadata_file for entry in metadata.metadata_log)
+        await self.remove(file for file in logged if normalize_location(file) != current)
         # An unused data folder has no last file with which it would be removed.
         if self._is_own(unused := f"{metadata.location}/data"):
             self.lake.locations.remove_empty_folder(unused)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sandur.catalog.garbage import MetadataFile, Owner, deletable_files, needs_bump, written_version
-from sandur.catalog.locations import normalize_location
+from sandur.catalog.locations import normalize_location, spellings
 from sandur.catalog.records import AttemptedFile, Claim, Pointer
 from sandur.errors import NotFound, SwapLost, Unavailable
 from sandur.operations.janitors.sweep import DAY_MS
@@ -188,14 +188,18 @@ async def _never_committed(lake: Lake, files: Sequence[MetadataFile]) -> tuple[M
 
 
 async def _is_committed(lake: Lake, file: MetadataFile) -> bool:
-    """Whether there is a receipt; first on the day when the file was written, which is nearly always its date."""
+    """Whether there is a receipt; first on the day when the file was written, which is nearly always its date.
+
+    A receipt is found by the text of the location in the pointer. The listing may spell the location differently.
+    """
     if file.modified_ms + _receipts_kept_ms(lake) <= lake.clock.now_ms():
         return False  # Its receipt may be deleted: the file is deleted with it.
     if await lake.feature(Receipts).exists(AttemptedFile(file.location, file.modified_ms)):
         return True
     updated_ms = (await _read_header(lake, file.location)).last_updated_ms
     days = [updated_ms] if updated_ms is not None else [file.modified_ms - DAY_MS, file.modified_ms + DAY_MS]
-    return any([await lake.feature(Receipts).exists(AttemptedFile(file.location, day)) for day in days])
+    tried = [AttemptedFile(text, day) for text in spellings(file.location) for day in (file.modified_ms, *days)]
+    return any([await lake.feature(Receipts).exists(one) for one in tried])
 
 
 class _MetadataHeader(msgspec.Struct, frozen=True, rename="kebab"):

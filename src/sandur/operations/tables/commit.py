@@ -320,10 +320,12 @@ class Commit(Generic[M]):
 
     async def _delete_old_files(self, before: Document[M], after: Document[M]) -> None:
         """Delete the files that left the log, for a table that asks for it. Their receipts exist by now (C5)."""
-        log = self.family.log
-        for location in sorted(set(log(before.metadata)) - set(log(after.metadata)) - {after.location}):
-            with contextlib.suppress(SandurError):
-                await self.lake.locations.remove(location)
+        needed = {locations.normalize_location(one) for one in self.family.log(after.metadata)}
+        needed.add(locations.normalize_location(after.location))
+        for location in sorted(set(self.family.log(before.metadata))):
+            if locations.normalize_location(location) not in needed:
+                with contextlib.suppress(SandurError):
+                    await self.lake.locations.remove(location)
 
     def _claim_for(self, uuid: str) -> KeyClaim:
         """The claim of this request; its cell belongs to the first table that the request finds."""

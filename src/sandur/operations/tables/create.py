@@ -115,7 +115,7 @@ def with_defaults(lake: Lake, identifier: Identifier, commit: TableCommit, roots
         uuid = lake.clock.new_uuid()
         complete.insert(0, AssignUuid(uuid=uuid))
     if needs_location(commit):
-        complete.append(SetLocation(location=default_location(lake, identifier, roots, uuid)))
+        complete.append(SetLocation(location=locations.hadoop_form(default_location(lake, identifier, roots, uuid))))
     return complete
 
 
@@ -283,7 +283,7 @@ async def forget_stage(lake: Lake, identifier: Identifier, uuid: str) -> None:
 def chosen_location(lake: Lake, wanted: str | None, roots: tuple[str, ...], identifier: Identifier, uuid: str) -> str:
     """The requested location, if it is allowed, in the form of the request; without a request the default."""
     if not wanted:
-        return default_location(lake, identifier, roots, uuid)
+        return locations.hadoop_form(default_location(lake, identifier, roots, uuid))
     return locations.checked_location(without_trailing_slash(wanted), roots)
 
 

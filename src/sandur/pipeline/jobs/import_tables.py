@@ -16,10 +16,11 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
-from sandur.catalog.locations import checked_location, normalize_location
+from sandur.catalog.locations import checked_location, normalize_location, spellings
 from sandur.catalog.records import DeltaTable, Request, Source
 from sandur.delta.columns import column_from_field, encode_columns, with_partitions
 from sandur.errors import AlreadyExists, BadRequest, Invalid, NotFound, SandurError, Unavailable
+from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.validation import decode_foreign_table_metadata
 from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.delta.tables import NewTable, create_external
@@ -249,7 +250,7 @@ async def register_row(run_id: str, lake: Lake, row: Mapping[str, Any]) -> tuple
     request = _request(f"import {identifier} {table.place}", run_id)
     try:
         if table.format == "iceberg":
-            location = f"{table.place}/metadata/{table.file}"
+            location = await _own_spelling(lake, f"{table.place}/metadata/{table.file}")
             await register_table(lake, identifier.namespace, identifier.name, location, request=request)
         else:
             columns = msgspec.Raw(table.columns.encode())
@@ -325,11 +326,20 @@ def table_location(location: str, folder: str) -> str:
 
 
 async def _inspect_iceberg(lake: Lake, place: str, file: str) -> tuple[str | None, str | None]:
-    location = f"{place}/metadata/{file}"
+    return (await _read_metadata(lake, f"{place}/metadata/{file}")).table_uuid, None
+
+
+async def _own_spelling(lake: Lake, location: str) -> str:
+    """The location of a metadata file as the table spells it: some clients compare it with the table's location."""
+    table = (await _read_metadata(lake, location)).location
+    return next((text for text in spellings(location) if text.startswith(f"{table}/")), location)
+
+
+async def _read_metadata(lake: Lake, location: str) -> TableMetadata:
     data = await _read(lake, location)
     if data is None:
         raise NotFound(f"file {location} does not exist", subject="file")
-    return decode_foreign_table_metadata(data, metadata_location=location).table_uuid, None
+    return decode_foreign_table_metadata(data, metadata_location=location)
 
 
 async def _inspect_delta(lake: Lake, place: str, file: str) -> tuple[str | None, str | None]:
