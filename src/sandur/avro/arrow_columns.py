@@ -58,7 +58,8 @@ def map_columns(buffer: Array, name: str, items: Items, kind: pa.DataType, live:
         if bool((keys.values == first).all()):
             by_key.setdefault(first, []).append((rows, value))
             continue
-        for chosen in _places_by_value(keys.values):
+        order = keys.values.argsort(kind="stable")
+        for chosen in np.split(order, np.flatnonzero(np.diff(keys.values[order])) + 1):
             by_key.setdefault(int(keys.values[chosen[0]]), []).append((rows[chosen], _kept(value, chosen)))
     return {
         f"{name}.{key}": _map_column(buffer, by_key[key], items.records, live)
@@ -162,11 +163,6 @@ def _lists(items: Items, kind: pa.DataType, live: Live) -> pa.Array:
     inside = numbers(values, None, kind.value_type)
     whole = pa.Array.from_buffers(kind, items.records, buffers, children=[inside])
     return whole if live is None else whole.filter(numbers(live, None, pa.bool_()))
-
-
-def _places_by_value(values: Array) -> list[Array]:
-    order = values.argsort(kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
 
 
 def _has_any(parts: Sequence[Part], live: Live) -> bool:

@@ -13,17 +13,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sandur.avro.container import Schema
+from sandur.avro.container import CONTINUES, VARINT_BYTES_MAX, Schema
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 
-CONTINUES: Final = 0x80
-"""The bit of a byte that says that the number continues."""
-
 PADDING: Final = bytes(16)
 _BITS: Final = 0x7F
-_NUMBER_BYTES_MAX: Final = 10
 _ITEMS_MAX: Final = 10_000
 _SMALL_NUMBERS: Final = np.array([(byte >> 1) ^ -(byte & 1) for byte in range(CONTINUES)], dtype=np.int8)
 """The numbers that take one byte."""
@@ -129,7 +125,7 @@ class BatchReader:
         found = (first & _BITS).astype(np.uint64)
         # Reading the next byte of all numbers is faster than selecting those that continue.
         goes_on = first >> 7
-        for shift in range(7, 7 * _NUMBER_BYTES_MAX, 7):
+        for shift in range(7, 7 * VARINT_BYTES_MAX, 7):
             following = self._bytes(after)
             found |= ((following & _BITS) * goes_on).astype(np.uint64) << np.uint64(shift)
             after += goes_on

@@ -8,26 +8,15 @@ anything does not, Unreadable is raised, and the caller reads record by record.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from os.path import commonprefix
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from sandur.avro.arrow_columns import concat_columns, map_columns, numbers, to_column
-from sandur.avro.batch_reader import (
-    CONTINUES,
-    PADDING,
-    Array,
-    BatchReader,
-    Fields,
-    Items,
-    Mask,
-    Missing,
-    Numbers,
-    Unreadable,
-    windows,
-)
-from sandur.avro.container import Container, Schema, read_records, varint
+from sandur.avro.batch_reader import PADDING, Array, BatchReader, Fields, Items, Mask, Numbers, Unreadable, windows
+from sandur.avro.container import CONTINUES, Container, Schema, read_records, varint
 
 RECORDS_MIN: Final = 64
 """With fewer records, reading record by record is as fast."""
@@ -146,7 +135,7 @@ def _find_anchors(piece: _Piece, until_anchor: Sequence[Mapping[str, Any]]) -> A
     """
     first = [_first_anchor(piece.data, int(start), until_anchor) for start in piece.starts]
     # Only the folder if there is one block: file names need not begin alike.
-    common = _common_prefix(first) if len(first) > 1 else first[0].rpartition(b"/")[0]
+    common = (commonprefix(first) or b"") if len(first) > 1 else first[0].rpartition(b"/")[0]  # noqa: RUF071 - of bytes
     for _ in range(_FOLDERS_UP_MAX):
         if len(common) < _PREFIX_BYTES_MIN:
             break
@@ -170,20 +159,13 @@ def _search(text: bytes, data: bytes) -> Array:
     return begins[is_text]
 
 
-def _common_prefix(texts: Sequence[bytes]) -> bytes:
-    lowest, highest = min(texts), max(texts)
-    same = next(
-        (place for place, byte in enumerate(lowest) if highest[place : place + 1] != bytes([byte])), len(lowest)
-    )
-    return lowest[:same]
-
-
 def _first_anchor(data: bytes, place: int, fields: Sequence[Mapping[str, Any]]) -> bytes:
     for field in fields[:-1]:
-        chosen = 1
-        if isinstance(field["type"], list):
+        kind = field["type"]
+        if isinstance(kind, list):
             chosen, place = varint(data, place)
-        if not isinstance(field["type"], list) or field["type"][chosen] != "null":
+            kind = kind[chosen]
+        if kind != "null":
             _, place = varint(data, place)
     size, place = varint(data, place)
     return data[place : place + size]
@@ -228,8 +210,7 @@ def _columns(buffer: Array, record: Fields, layout: Layout) -> dict[str, pa.Arra
             raise Unreadable(f"{outer} is not a record with a field {inner}")
         found[name] = to_column(buffer, read.fields[inner], kind, live)
     for name, kind in layout.maps.items():
-        items = record.fields.get(name, Missing(count))
-        if isinstance(items, Items):
+        if isinstance(items := record.fields.get(name), Items):
             found |= map_columns(buffer, name, items, kind, live)
     return found
 

@@ -23,8 +23,8 @@ INFLATED_MAX: Final = 1 << 30
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _HEADER_ENTRIES_MAX: Final = 1_000
-_VARINT_BYTES_MAX: Final = 10
-_CONTINUES: Final = 0x80
+VARINT_BYTES_MAX: Final = 10
+CONTINUES: Final = 0x80  # The bit of a byte that says that the number continues.
 _SCHEMAS_CACHED: Final = 64
 _CACHED_SCHEMA_BYTES_MAX: Final = 64 << 10
 _RAW_DEFLATE: Final = -15
@@ -130,14 +130,14 @@ def read_records(container: Container) -> Iterator[dict[str, Any]]:
 
 def varint(data: bytes, place: int) -> tuple[int, int]:
     """Decode one number; return it and the position behind it."""
-    if (byte := data[place]) < _CONTINUES:
+    if (byte := data[place]) < CONTINUES:
         return (byte >> 1) ^ -(byte & 1), place + 1
     found = shift = 0
-    for _ in range(_VARINT_BYTES_MAX):
+    for _ in range(VARINT_BYTES_MAX):
         byte = data[place]
         place += 1
         found |= (byte & 0x7F) << shift
-        if byte < _CONTINUES:
+        if byte < CONTINUES:
             return (found >> 1) ^ -(found & 1), place
         shift += 7
     raise ValueError("a number has too many bytes")

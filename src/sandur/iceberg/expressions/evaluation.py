@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, assert_never
 import numpy as np
 import numpy.typing as npt
 
-from sandur.iceberg.expressions.predicates import MATCHES_NULL, NEGATED, And, BoundTerm, Filter, Operator, Or, Predicate
+from sandur.iceberg.expressions.predicates import MATCHES_NULL, And, BoundTerm, Filter, Operator, Or, Predicate
 from sandur.iceberg.expressions.transform_functions import apply_transform, wrapped_above
 from sandur.iceberg.expressions.values import PRECISION_IN_64_BITS, Value
 from sandur.iceberg.partitioning import Transform
@@ -107,13 +107,6 @@ def comparable(value: Value) -> Value:
     return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
 
 
-def unknown_facts(column: BoundTerm, count: int) -> Facts:
-    """The facts of a column without statistics."""
-    nothing = no_values(column.type, count)
-    yes, no = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
-    return Facts(nothing, nothing, yes, no, yes, no, no)
-
-
 def _matches(predicate: Predicate, found: Values) -> Mask:
     is_null = ~found.valid
     match predicate.operator:
@@ -128,8 +121,8 @@ def _matches(predicate: Predicate, found: Values) -> Mask:
 
 def _compared(predicate: Predicate, values: Array) -> Mask:
     match predicate.operator:
-        case "not-eq" | "not-in" | "not-starts-with" | "not-nan" as negative:
-            return ~_compared(Predicate(NEGATED[negative], predicate.column, predicate.values), values)
+        case "not-eq" | "not-in" | "not-starts-with" | "not-nan":
+            return ~_compared(predicate.negated, values)
         case "in":
             return _is_in(predicate.column.type, predicate.values, values)
         case "starts-with":

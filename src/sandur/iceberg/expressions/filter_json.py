@@ -11,19 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.errors import BadRequest
-from sandur.iceberg.expressions.predicates import (
-    NEGATED,
-    OPERATORS,
-    SETS,
-    UNARY,
-    And,
-    Filter,
-    Operator,
-    Or,
-    Predicate,
-    conjunction,
-    disjunction,
-)
+from sandur.iceberg.expressions.predicates import NEGATED, SETS, UNARY, And, Filter, Operator, Or, Predicate, join
 from sandur.iceberg.expressions.values import Json, value_to_json
 from sandur.iceberg.partitioning import Transform, parse_transform
 from sandur.splicing import encode, shorten
@@ -85,8 +73,8 @@ def parse_filter(
             # Both sides are always bound: a bad column is an error anywhere.
             left = parse_filter(_child(given, "left"), bind, depth=depth + 1, is_negated=is_negated)
             right = parse_filter(_child(given, "right"), bind, depth=depth + 1, is_negated=is_negated)
-            return conjunction(left, right) if (word == "and") is not is_negated else disjunction(left, right)
-        case str() as word if word.replace("_", "-") in OPERATORS:
+            return join(And if (word == "and") is not is_negated else Or, left, right)
+        case str() as word if word.replace("_", "-") in NEGATED:
             predicate = _parse_predicate(cast("Operator", word.replace("_", "-")), given)  # The guard has checked it.
             return bind(replace(predicate, operator=NEGATED[predicate.operator]) if is_negated else predicate)
         case _:
@@ -118,7 +106,12 @@ def _parse_term(given: Json) -> UnboundTerm:
     if isinstance(given, dict):
         match given.get("type"):
             case "reference":
-                return _parse_reference(given)
+                name, field_id = given.get("name", given.get("term")), given.get("id")
+                if isinstance(name, str):
+                    return UnboundTerm(name=name)
+                if isinstance(field_id, int) and not isinstance(field_id, bool):
+                    return UnboundTerm(id=field_id)
+                raise _invalid("a reference has a name or an id", given)
             case "transform":
                 return _parse_transform(given.get("transform"), [_child(given, "term")])
             case "apply":
@@ -126,15 +119,6 @@ def _parse_term(given: Json) -> UnboundTerm:
             case _:
                 pass
     raise _invalid("expected a column or a transform of one", given)
-
-
-def _parse_reference(given: Mapping[str, Json]) -> UnboundTerm:
-    name, field_id = given.get("name", given.get("term")), given.get("id")
-    if isinstance(name, str):
-        return UnboundTerm(name=name)
-    if isinstance(field_id, int) and not isinstance(field_id, bool):
-        return UnboundTerm(id=field_id)
-    raise _invalid("a reference has a name or an id", dict(given))
 
 
 def _parse_transform(function: Json, arguments: Json) -> UnboundTerm:
@@ -192,10 +176,9 @@ def filter_to_json(found: Filter) -> Json:
     match found:
         case bool():
             return found
-        case And(left=left, right=right):
-            return {"type": "and", "left": filter_to_json(left), "right": filter_to_json(right)}
-        case Or(left=left, right=right):
-            return {"type": "or", "left": filter_to_json(left), "right": filter_to_json(right)}
+        case And(left=left, right=right) | Or(left=left, right=right):
+            kind = "and" if isinstance(found, And) else "or"
+            return {"type": kind, "left": filter_to_json(left), "right": filter_to_json(right)}
         case Predicate():
             return _predicate_to_json(found)
 

@@ -16,7 +16,6 @@ Operator = Literal[UnaryOperator, ComparisonOperator, SetOperator]
 
 UNARY: Final = frozenset(get_args(UnaryOperator))
 SETS: Final = frozenset(get_args(SetOperator))
-OPERATORS: Final = frozenset(get_args(Operator))
 # Operators that match null, because null equals nothing.
 MATCHES_NULL: Final = frozenset({"is-null", "not-nan", "not-eq", "not-in", "not-starts-with"})
 
@@ -57,6 +56,10 @@ class Predicate(msgspec.Struct, frozen=True):
     column: BoundTerm
     values: tuple[Value, ...] = ()
 
+    @property
+    def negated(self) -> "Predicate":
+        return Predicate(NEGATED[self.operator], self.column, self.values)
+
 
 class And(msgspec.Struct, frozen=True):
     left: "Filter"
@@ -71,20 +74,14 @@ class Or(msgspec.Struct, frozen=True):
 Filter = bool | Predicate | And | Or
 
 
-def conjunction(left: Filter, right: Filter) -> Filter:
-    if left is False or right is False:
-        return False
-    if left is True:
+def join(kind: type[And | Or], left: Filter, right: Filter) -> Filter:
+    """The two filters joined by `and` or `or`, without the booleans that decide nothing."""
+    decisive = kind is Or
+    if left is decisive or right is decisive:
+        return decisive
+    if isinstance(left, bool):
         return right
-    return left if right is True else And(left, right)
-
-
-def disjunction(left: Filter, right: Filter) -> Filter:
-    if left is True or right is True:
-        return True
-    if left is False:
-        return right
-    return left if right is False else Or(left, right)
+    return left if isinstance(right, bool) else kind(left, right)
 
 
 def replace_leaves(found: Filter, replace: Callable[[Predicate], Filter]) -> Filter:
@@ -94,18 +91,16 @@ def replace_leaves(found: Filter, replace: Callable[[Predicate], Filter]) -> Fil
             return found
         case Predicate():
             return replace(found)
-        case And(left=left, right=right):
-            return conjunction(replace_leaves(left, replace), replace_leaves(right, replace))
-        case Or(left=left, right=right):
-            return disjunction(replace_leaves(left, replace), replace_leaves(right, replace))
+        case And(left=left, right=right) | Or(left=left, right=right):
+            return join(type(found), replace_leaves(left, replace), replace_leaves(right, replace))
 
 
 def negation(found: Filter) -> Filter:
     match found:
         case bool():
             return not found
-        case Predicate(operator=operator, column=column, values=values):
-            return Predicate(NEGATED[operator], column, values)
+        case Predicate():
+            return found.negated
         case And(left=left, right=right):
             return Or(negation(left), negation(right))
         case Or(left=left, right=right):

@@ -4,20 +4,11 @@ An *inclusive* projection is true for every partition that may hold a matching r
 for partitions in which every row matches.
 """
 
-from functools import reduce
+from functools import partial, reduce
 from typing import Final
 
 from sandur.iceberg.expressions.binding import result_type
-from sandur.iceberg.expressions.predicates import (
-    NEGATED,
-    BoundTerm,
-    Filter,
-    Or,
-    Predicate,
-    conjunction,
-    negation,
-    replace_leaves,
-)
+from sandur.iceberg.expressions.predicates import And, BoundTerm, Filter, Or, Predicate, join, negation, replace_leaves
 from sandur.iceberg.expressions.transform_functions import apply_transform, truncate, width_of, wrapped_above
 from sandur.iceberg.expressions.values import Value
 from sandur.iceberg.partitioning import PartitionField, PartitionSpec, Transform, parse_transform
@@ -34,7 +25,7 @@ def inclusive_projection(found: Filter, spec: PartitionSpec) -> Filter:
     def project(predicate: Predicate) -> Filter:
         every_row: Filter = True
         projected = (inclusive_predicate(predicate, field) for field in fields_of(predicate, spec))
-        return reduce(conjunction, projected, every_row)
+        return reduce(partial(join, And), projected, every_row)
 
     return replace_leaves(found, project)
 
@@ -66,8 +57,7 @@ def inclusive_predicate(predicate: Predicate, field: PartitionField) -> Filter:
 
 def strict_predicate(predicate: Predicate, field: PartitionField) -> Filter:
     """The strict projection to one partition field: in no row of the partition does the opposite match."""
-    opposite = Predicate(NEGATED[predicate.operator], predicate.column, predicate.values)
-    return negation(inclusive_predicate(opposite, field))
+    return negation(inclusive_predicate(predicate.negated, field))
 
 
 def _inclusive_same(predicate: Predicate, column: BoundTerm) -> Filter:
@@ -130,12 +120,10 @@ def _inclusive_text(predicate: Predicate, column: BoundTerm, applied: Transform)
     operator, prefix = predicate.operator, str(predicate.values[0])
     width = width_of(applied)
     match operator:
-        case "starts-with" if len(prefix) < width:
-            return Predicate("starts-with", column, (prefix,))
+        case "starts-with" | "not-starts-with" if len(prefix) < width:
+            return Predicate(operator, column, (prefix,))
         case "starts-with":
             return Predicate("eq", column, (prefix[:width],))
-        case "not-starts-with" if len(prefix) < width:
-            return Predicate("not-starts-with", column, (prefix,))
         case "not-starts-with":
             return Predicate("not-eq", column, (prefix,)) if len(prefix) == width else True
         case _:

@@ -37,8 +37,8 @@ class DeleteIndex:
         self.count = 0
         self._vectors: dict[str, DeleteFile] = {}
         self._by_path: dict[str, list[DeleteFile]] = {}
-        self._positions: dict[PartitionKey, list[DeleteFile]] = {}
-        self._equalities: dict[PartitionKey, list[DeleteFile]] = {}
+        self._positions: dict[PartitionKey | None, list[DeleteFile]] = {}
+        self._equalities: dict[PartitionKey | None, list[DeleteFile]] = {}
         self._everywhere: list[DeleteFile] = []
         for entries, mask in groups:
             self._add(entries, mask)
@@ -75,9 +75,8 @@ class DeleteIndex:
         if self.count == 0:
             return [[] for _ in rows]
         paths = _take(entries.columns.column("file_path"), rows)
-        keys: Sequence[PartitionKey | None] = (
-            partition_keys(entries, rows) if self._positions or self._equalities else [None] * len(rows)
-        )
+        has_keys = self._positions or self._equalities
+        keys: Sequence[PartitionKey | None] = partition_keys(entries, rows) if has_keys else [None] * len(rows)
         return [
             self._of_file(path, key, int(entries.sequence_numbers[row]))
             for path, key, row in zip(paths, keys, rows, strict=True)
@@ -87,15 +86,13 @@ class DeleteIndex:
         # An equality delete applies to rows that are older than its commit, a position delete also to those of the
         # same commit.
         found = [file for file in self._everywhere if file.sequence_number > sequence_number]
-        if key is not None:
-            found += [file for file in self._equalities.get(key, ()) if file.sequence_number > sequence_number]
+        found += [file for file in self._equalities.get(key, ()) if file.sequence_number > sequence_number]
         vector = self._vectors.get(path)
         if vector is not None and vector.sequence_number >= sequence_number:
             # A deletion vector includes all earlier position deletes.
             return [*found, vector]
         found += [file for file in self._by_path.get(path, ()) if file.sequence_number >= sequence_number]
-        if key is not None:
-            found += [file for file in self._positions.get(key, ()) if file.sequence_number >= sequence_number]
+        found += [file for file in self._positions.get(key, ()) if file.sequence_number >= sequence_number]
         return found
 
 

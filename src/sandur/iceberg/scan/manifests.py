@@ -1,6 +1,7 @@
 """Manifest lists and manifests: decoded from Avro, and the choice of manifests that a scan has to open."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -12,20 +13,11 @@ from sandur.avro.columns import Layout, read_columns
 from sandur.avro.container import Container, open_container, read_records
 from sandur.errors import Invalid
 from sandur.iceberg.expressions.binding import result_type
-from sandur.iceberg.expressions.evaluation import (
-    Facts,
-    FactsOf,
-    Mask,
-    Values,
-    comparable,
-    may_match,
-    no_values,
-    unknown_facts,
-)
+from sandur.iceberg.expressions.evaluation import Facts, Mask, Values, comparable, may_match, no_values
 from sandur.iceberg.expressions.predicates import BoundTerm, Filter
 from sandur.iceberg.expressions.projection import inclusive_projection
 from sandur.iceberg.expressions.values import value_from_bytes
-from sandur.iceberg.partitioning import PartitionSpec, parse_transform
+from sandur.iceberg.partitioning import UNPARTITIONED, PartitionSpec, parse_transform
 from sandur.iceberg.scan.columns import BOUNDS, COUNTS, DELETED, PARTITION, ManifestColumns
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.types import FLOATS, Primitive, primitive
@@ -145,11 +137,8 @@ def partition_types(spec: PartitionSpec, schemas: Sequence[Schema]) -> dict[int,
 
 
 def _source_type(field_id: int, schemas: Sequence[Schema]) -> Primitive | None:
-    for schema in schemas:
-        column = schema.columns.get(field_id)
-        if column is not None:
-            return primitive(column.type) if isinstance(column.type, str) else None
-    return None
+    found = next((schema.columns[field_id].type for schema in schemas if field_id in schema.columns), None)
+    return primitive(found) if isinstance(found, str) else None
 
 
 def manifests_to_open(
@@ -159,31 +148,22 @@ def manifests_to_open(
     kept: dict[int, bool] = {}
     by_spec: dict[int, list[int]] = {}
     for place, manifest in enumerate(manifests):
-        if manifest.live_files == 0:
-            continue
-        by_spec.setdefault(manifest.partition_spec_id, []).append(place)
+        if manifest.live_files != 0:
+            by_spec.setdefault(manifest.partition_spec_id, []).append(place)
     for spec_id, places in by_spec.items():
         spec = specs.get(spec_id)
         projected: Filter = True if spec is None else inclusive_projection(found, spec)
-        group = [manifests[place] for place in places]
-        mask = may_match(projected, _summaries(group, spec), len(group))
+        facts_of = partial(_facts, [manifests[place] for place in places], spec or UNPARTITIONED)
+        mask = may_match(projected, facts_of, len(places))
         kept |= dict(zip(places, mask.tolist(), strict=True))
     return [manifest for place, manifest in enumerate(manifests) if kept.get(place, False)]
 
 
-def _summaries(group: Sequence[ManifestFile], spec: PartitionSpec | None) -> FactsOf:
-    places = {} if spec is None else {field.field_id or 0: place for place, field in enumerate(spec.fields)}
-
-    def facts(column: BoundTerm) -> Facts:
-        place = places.get(column.id)
-        if place is None:
-            return unknown_facts(column, len(group))
-        return _facts(column.type, [_summary_at(manifest.partitions, place) for manifest in group])
-
-    return facts
-
-
-def _facts(kind: Primitive, summaries: Sequence[FieldSummary]) -> Facts:
+def _facts(manifests: Sequence[ManifestFile], spec: PartitionSpec, column: BoundTerm) -> Facts:
+    """The facts of a partition field. The columns of a projected filter are the fields of its spec."""
+    place = {field.field_id or 0: place for place, field in enumerate(spec.fields)}[column.id]
+    kind, partitions = column.type, [manifest.partitions or () for manifest in manifests]
+    summaries = [found[place] if place < len(found) else _UNKNOWN for found in partitions]
     return Facts(
         lower=_bound_values(kind, [one.lower_bound for one in summaries]),
         upper=_bound_values(kind, [one.upper_bound for one in summaries]),
@@ -204,10 +184,6 @@ def _has_only_nulls(kind: Primitive, summary: FieldSummary) -> bool:
     if summary is _UNKNOWN or not summary.contains_null or summary.lower_bound is not None:
         return False
     return kind.name not in FLOATS or summary.contains_nan is False
-
-
-def _summary_at(summaries: tuple[FieldSummary, ...] | None, place: int) -> FieldSummary:
-    return summaries[place] if summaries is not None and place < len(summaries) else _UNKNOWN
 
 
 def _bound_values(kind: Primitive, bounds: Sequence[bytes | None]) -> Values:

@@ -132,8 +132,8 @@ def _with_fields_below(schema: Schema, ids: frozenset[int]) -> frozenset[int]:
 
 def _snapshots(request: ScanRequest, metadata: TableMetadata) -> tuple[Snapshot | None, tuple[Snapshot, ...] | None]:
     if request.start_snapshot_id is not None and request.end_snapshot_id is not None:
-        appended = appended_between(metadata, request.start_snapshot_id, request.end_snapshot_id)
-        return _snapshot(metadata, request.end_snapshot_id), appended
+        end = _snapshot(metadata, request.end_snapshot_id)
+        return end, _appended_between(metadata, request.start_snapshot_id, end.snapshot_id)
     if request.snapshot_id is not None:
         return _snapshot(metadata, request.snapshot_id), None
     return metadata.current_snapshot, None
@@ -146,14 +146,12 @@ def _snapshot(metadata: TableMetadata, snapshot_id: int) -> Snapshot:
     return found
 
 
-def appended_between(metadata: TableMetadata, start: int, end: int) -> tuple[Snapshot, ...]:
+def _appended_between(metadata: TableMetadata, start: int, end: int) -> tuple[Snapshot, ...]:
     """The append snapshots after `start`, up to and including `end`, oldest first.
 
     `start` may have expired if its child still exists. BadRequest if it is not an ancestor of `end`.
     """
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    if end not in by_id:
-        raise BadRequest(f"Cannot find snapshot with ID {end}")
     found: list[Snapshot] = []
     here: int | None = end
     for _ in range(min(len(by_id), ANCESTORS_MAX) + 1):

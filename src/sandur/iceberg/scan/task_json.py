@@ -82,48 +82,45 @@ def _delete_files(deletes: Sequence[DeleteFile]) -> list[bytes]:
     return written
 
 
-class _Rows:
-    """Some rows of a manifest's columns."""
+_ColumnOf = Callable[[str], pa.Array]
 
-    def __init__(self, entries: Entries, rows: Array) -> None:
-        self._columns = entries.columns
-        # Consecutive rows need no copy.
-        self._is_slice = int(rows[-1]) - int(rows[0]) == len(rows) - 1
-        self._first, self._count = int(rows[0]), len(rows)
-        self._rows = None if self._is_slice else pa.array(rows)
 
-    def column(self, name: str) -> pa.Array:
-        whole = self._columns.column(name)
-        return whole.slice(self._first, self._count) if self._rows is None else whole.take(self._rows)
+def _column_of(entries: Entries, rows: Array) -> _ColumnOf:
+    """Reads some rows of a manifest's columns. Consecutive rows need no copy."""
+    first, count = int(rows[0]), len(rows)
+    if int(rows[-1]) - first == count - 1:
+        return lambda name: entries.columns.column(name).slice(first, count)
+    places = pa.array(rows)
+    return lambda name: entries.columns.column(name).take(places)
 
 
 def file_parts(entries: Entries, rows: Array, stats_ids: frozenset[int]) -> list[Part]:
     """Each file as a JSON object, in pieces. There is at least one row."""
-    found = _Rows(entries, rows)
+    column_of = _column_of(entries, rows)
     return [
         f'{{"spec-id":{entries.spec.spec_id or 0},"content":"',
-        chosen(_CONTENTS, plain_values(found.column("content"))),
+        chosen(_CONTENTS, plain_values(column_of("content"))),
         '","file-path":',
-        *_quoted(found.column("file_path")),
+        *_quoted(column_of("file_path")),
         ',"file-format":',
-        *_encoded_once(found.column("file_format"), lambda text: encode(str(text).lower()).decode()),
+        *_encoded_once(column_of("file_format"), lambda text: encode(str(text).lower()).decode()),
         ',"partition":[',
-        *_partition(entries, found),
+        *_partition(entries, column_of),
         '],"file-size-in-bytes":',
-        _number_texts(found.column("file_size_in_bytes")),
+        _number_texts(column_of("file_size_in_bytes")),
         ',"record-count":',
-        _number_texts(found.column("record_count")),
-        *_optional(entries, found, rows),
-        *_statistics(entries, found, stats_ids),
+        _number_texts(column_of("record_count")),
+        *_optional(entries, column_of, rows),
+        *_statistics(entries, column_of, stats_ids),
         "}",
     ]
 
 
-def _optional(entries: Entries, found: _Rows, rows: Array) -> list[Part]:
+def _optional(entries: Entries, column_of: _ColumnOf, rows: Array) -> list[Part]:
     """The fields that a file can have. A field that no file has is left out."""
     parts: list[Part] = []
     for name in (*_NUMBERS, *_LISTS, "referenced_data_file", "key_metadata"):
-        column = found.column(name)
+        column = column_of(name)
         if column.null_count == len(column):
             continue
         if name in _NUMBERS:
@@ -150,7 +147,7 @@ def _named(name: str, value: Sequence[Part]) -> Part:
     return pc.coalesce(column, "") if column.null_count else column
 
 
-def _partition(entries: Entries, found: _Rows) -> list[Part]:
+def _partition(entries: Entries, column_of: _ColumnOf) -> list[Part]:
     """The partition values in the order of the spec's fields, with commas between them."""
     parts: list[Part] = []
     for field in entries.spec.fields:
@@ -159,7 +156,7 @@ def _partition(entries: Entries, found: _Rows) -> list[Part]:
         if parts:
             parts.append(",")
         has = entries.columns.has(name)
-        parts += _partition_texts(found.column(name), entries.types.get(field_id)) if has else ["null"]
+        parts += _partition_texts(column_of(name), entries.types.get(field_id)) if has else ["null"]
     return parts
 
 
@@ -193,12 +190,12 @@ def _partition_value(kind: Primitive | None, value: Value) -> Json:
     return value if kind is None else partition_value_to_json(kind, value)
 
 
-def _statistics(entries: Entries, found: _Rows, stats_ids: frozenset[int]) -> list[Part]:
+def _statistics(entries: Entries, column_of: _ColumnOf, stats_ids: frozenset[int]) -> list[Part]:
     """Counts as numbers, and bounds as the hexadecimal form of their bytes."""
     parts: list[Part] = []
     for which in (*COUNTS, *BOUNDS) if stats_ids else ():
         ids = [field_id for field_id in entries.columns.ids_of(which) if field_id in stats_ids]
-        columns = [found.column(f"{which}.{field_id}") for field_id in ids]
+        columns = [column_of(f"{which}.{field_id}") for field_id in ids]
         if any(column.null_count for column in columns):
             parts.append(_with_gaps(which, ids, columns))
         elif columns:
