@@ -19,14 +19,13 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 JsonBytes = bytes | memoryview | msgspec.Raw
 
 _WHITE_SPACE = frozenset(b" \t\r\n")
-_ARRAY_START, _ARRAY_END, _OBJECT_START = b"[]{"
+_ARRAY_START, _ARRAY_END = b"[]"
 _MESSAGE_CHARS_MAX = 300
 _TAIL_BYTES = 4096
 
 INT32_MAX = 2**31 - 1
 
-_encoder = msgspec.json.Encoder()
-encode = _encoder.encode
+encode = msgspec.json.Encoder().encode
 
 UNCOMPRESSED_BYTES_MAX = 2**30
 
@@ -86,18 +85,10 @@ def decode_body(data: bytes, wanted: type[T], what: str) -> T:
     return decode(data, wanted, what)
 
 
-def decode_object(data: JsonBytes, what: str) -> dict[str, msgspec.Raw]:
-    """The fields of a JSON object; the values stay bytes."""
-    return decode(data, dict[str, msgspec.Raw], what)
-
-
 def decode_fields(data: JsonBytes, what: str) -> dict[str, msgspec.Raw]:
-    """The fields of a JSON object that are not null."""
-    return {name: value for name, value in decode_object(data, what).items() if bytes(memoryview(value)[:4]) != b"null"}
-
-
-def is_object(data: JsonBytes) -> bool:
-    return memoryview(data)[0] == _OBJECT_START
+    """The fields of a JSON object that are not null; the values stay bytes."""
+    fields = decode(data, dict[str, msgspec.Raw], what)
+    return {name: value for name, value in fields.items() if bytes(memoryview(value)[:4]) != b"null"}
 
 
 def next_id(used: Iterable[int], *, start: int) -> int:
@@ -194,9 +185,6 @@ class JsonArray(Sequence[T]):
             return self.appended[-1]
         if self.is_empty:
             return None
-        return self._last_stored()
-
-    def _last_stored(self) -> T:
         # If the text after the last brace is one complete item, it is the last item: if that brace were inside a string
         # or a nested object, a quote or a brace would be left over.
         tail_start = max(0, len(memoryview(self.raw)) - _TAIL_BYTES)

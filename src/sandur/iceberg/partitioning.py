@@ -8,11 +8,10 @@ import msgspec
 from sandur.errors import Invalid
 from sandur.iceberg.schema import Schema, SchemaColumn, ancestors
 from sandur.iceberg.types import TIMESTAMPS, Primitive, StructType, primitive, type_text
-from sandur.splicing import Int32, next_id, shorten
+from sandur.splicing import INT32_MAX, Int32, next_id, shorten
 
 _WITH_WIDTH = re.compile(r"(bucket|truncate)\[([0-9]{1,10})\]", re.IGNORECASE)
 _PLAIN = frozenset({"identity", "year", "month", "day", "hour", "void"})
-_WIDTH_MAX = 2**31 - 1
 _WIDTH_NAMES = {"bucket": "number of buckets", "truncate": "truncate width"}
 
 _DATES = TIMESTAMPS | {"date"}
@@ -29,7 +28,6 @@ _REFUSED_BY_IDENTITY = frozenset({"variant", "geometry", "geography"})
 FIELD_ID_START = 1000
 UNPARTITIONED_LAST_ID = FIELD_ID_START - 1
 FORMAT_VERSION_WITH_SOURCE_IDS = 3
-SPEC_ID_START = 0
 
 
 class Transform(msgspec.Struct, frozen=True):
@@ -59,7 +57,7 @@ def parse_transform(text: str) -> Transform:
     if match is None:
         return Transform(name="", text=text)
     name, width = match[1].lower(), int(match[2])
-    if not 0 < width <= _WIDTH_MAX:
+    if not 0 < width <= INT32_MAX:
         raise Invalid(f"Invalid {_WIDTH_NAMES[name]}: {shorten(match[2])} (must be > 0)")
     return Transform(name=name, text=f"{name}[{width}]")
 
@@ -93,7 +91,7 @@ class PartitionSpec(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", o
         return max((field.field_id or 0 for field in self.fields), default=UNPARTITIONED_LAST_ID)
 
 
-UNPARTITIONED = PartitionSpec(fields=(), spec_id=SPEC_ID_START)
+UNPARTITIONED = PartitionSpec(fields=(), spec_id=0)
 
 
 def field_text(field: PartitionField) -> str:

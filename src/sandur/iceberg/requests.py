@@ -8,33 +8,13 @@ from typing import TypeVar, assert_never, get_args
 import msgspec
 
 from sandur.errors import BadRequest, Conflict, Invalid
+from sandur.iceberg import updates as u
 from sandur.iceberg.partitioning import PartitionSpec
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.snapshots import check_snapshot
 from sandur.iceberg.sort_order import SortOrder
 from sandur.iceberg.table_metadata import TableMetadata
-from sandur.iceberg.updates import (
-    AddPartitionSpec,
-    AddSchema,
-    AddSnapshot,
-    AddSortOrder,
-    RemoveProperties,
-    SetProperties,
-    Update,
-    tag_of,
-)
-from sandur.splicing import (
-    Int32,
-    Int64,
-    JsonBytes,
-    check_utf8,
-    decode,
-    decode_body,
-    decode_fields,
-    encode,
-    join_object,
-    shorten,
-)
+from sandur.splicing import Int32, Int64, check_utf8, decode, decode_body, decode_fields, encode, join_object, shorten
 
 
 class _Requirement(msgspec.Struct, frozen=True, rename="kebab", tag_field="type"):
@@ -95,7 +75,7 @@ Requirement = (
 
 def check_create_requirements(requirements: Sequence[Requirement]) -> None:
     """Raise `Invalid` for assert-create together with any other requirement."""
-    others = [tag_of(requirement) for requirement in requirements if not isinstance(requirement, AssertCreate)]
+    others = [u.tag_of(requirement) for requirement in requirements if not isinstance(requirement, AssertCreate)]
     if others:
         raise Invalid(f"Invalid create requirements: assert-create together with {', '.join(others)}")
 
@@ -131,7 +111,7 @@ def _check(base: TableMetadata, requirement: Requirement) -> None:
         case AssertDefaultSortOrderId(default_sort_order_id=expected):
             _check_id("default sort order", expected, base.default_sort_order_id)
         case AssertCreate() | AssertViewUuid():
-            raise Invalid(f"Cannot validate {tag_of(requirement)} against a table")
+            raise Invalid(f"Cannot validate {u.tag_of(requirement)} against a table")
         case _:
             assert_never(requirement)
 
@@ -163,7 +143,7 @@ DEFINITIONS_MAX = 1_000
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-_DEFINITIONS = frozenset({AddSchema, AddPartitionSpec, AddSortOrder})
+_DEFINITIONS = frozenset({u.AddSchema, u.AddPartitionSpec, u.AddSortOrder})
 _LEGACY_NAMES = {"updated": "updates", "removed": "removals"}
 
 
@@ -176,7 +156,7 @@ class TableCommit(msgspec.Struct, frozen=True):
     """A commit request; `identifier` is absent outside transactions."""
 
     requirements: tuple[Requirement, ...]
-    updates: tuple[Update, ...]
+    updates: tuple[u.Update, ...]
     identifier: TableIdentifier | None = None
 
 
@@ -210,7 +190,7 @@ def _by_tag(union: UnionType) -> dict[str, type[msgspec.Struct]]:
     return {str(struct.__struct_config__.tag): struct for struct in get_args(union)}
 
 
-_UPDATES = _by_tag(Update)
+_UPDATES = _by_tag(u.Update)
 _REQUIREMENTS = _by_tag(Requirement)
 
 
@@ -235,7 +215,7 @@ decode_create_table = partial(decode_body, wanted=CreateTable, what="create tabl
 decode_register_table = partial(decode_body, wanted=RegisterTable, what="register table request")
 
 
-def _commit_of(body: JsonBytes, what: str) -> TableCommit:
+def _commit_of(body: bytes | msgspec.Raw, what: str) -> TableCommit:
     try:
         # Nearly every commit follows the specification, and is then decoded in one pass.
         commit = decode(body, TableCommit, what)
@@ -245,7 +225,7 @@ def _commit_of(body: JsonBytes, what: str) -> TableCommit:
     if sum(type(update) in _DEFINITIONS for update in commit.updates) > DEFINITIONS_MAX:
         raise BadRequest(f"commit is malformed: more than {DEFINITIONS_MAX} schemas, partition specs and sort orders")
     for update in commit.updates:
-        if isinstance(update, AddSnapshot):
+        if isinstance(update, u.AddSnapshot):
             check_snapshot(update.snapshot)
     return commit
 
@@ -292,9 +272,9 @@ def _check_known(requirements: list[_Tagged], updates: list[_Tagged]) -> None:
         raise BadRequest("commit is malformed: " + "; ".join(problems))
 
 
-def _update_of(tag: str, fields: Mapping[str, msgspec.Raw]) -> Update:
+def _update_of(tag: str, fields: Mapping[str, msgspec.Raw]) -> u.Update:
     wanted = _UPDATES[tag]
-    if wanted in {SetProperties, RemoveProperties}:
+    if wanted in {u.SetProperties, u.RemoveProperties}:
         fields = {_LEGACY_NAMES.get(name, name): value for name, value in fields.items()} | {
             name: value for name, value in fields.items() if name in _LEGACY_NAMES.values()
         }

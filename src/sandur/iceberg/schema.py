@@ -134,9 +134,8 @@ def checked_schema(schema: Schema) -> Schema:
     schema.columns  # noqa: B018 # Refuses duplicates and depth before anything recurses.
     # An empty list of identifiers is left out, as Java does.
     identifiers = schema.identifier_field_ids or None
-    canonical = msgspec.structs.replace(
-        schema, fields=canonical_fields(schema.fields), identifier_field_ids=identifiers
-    )
+    fields = canonical_fields(schema.fields)
+    canonical = msgspec.structs.replace(schema, fields=fields, identifier_field_ids=identifiers)
     for column in canonical.columns.values():
         if column.type == "unknown" and column.required:
             raise Invalid(f"Cannot create required field with unknown type: {shorten(column.name)}")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 
@@ -71,13 +71,21 @@ def supported_format_version(version: int) -> int:
 
 def apply_update(draft: Draft, update: u.Update, *, now_ms: int) -> Draft:
     """The draft after one update."""
-    if isinstance(update, u.DefinitionUpdate):
-        return table_updates.apply_definition(draft, update)
-    if isinstance(update, u.SnapshotUpdate):
-        return apply_snapshot(draft, update, now_ms=now_ms)
-    if isinstance(update, u.AttributeUpdate):
-        return table_updates.apply_attribute(draft, update)
-    raise Invalid(f"Cannot apply update {u.tag_of(update)} to a table")
+    match update:
+        case u.AddSnapshot():
+            return add_snapshot(draft, update.snapshot)
+        case u.SetSnapshotRef():
+            return set_snapshot_ref(draft, update, now_ms=now_ms)
+        case u.RemoveSnapshotRef():
+            return remove_snapshot_ref(draft, update.ref_name)
+        case u.RemoveSnapshots():
+            return remove_snapshots(draft, update.snapshot_ids)
+        case u.AddViewVersion() | u.SetCurrentViewVersion():
+            raise Invalid(f"Cannot apply update {u.tag_of(update)} to a table")
+        case _ if isinstance(update, u.DefinitionUpdate):
+            return table_updates.apply_definition(draft, update)
+        case _:
+            return table_updates.apply_attribute(draft, update)
 
 
 def finish_commit(draft: Draft, base: TableMetadata | None, *, now_ms: int) -> TableMetadata:
@@ -171,19 +179,18 @@ def _check_times(
     snapshot_log: JsonArray[SnapshotLogEntry], metadata_log: JsonArray[MetadataLogEntry], now_ms: int
 ) -> None:
     stored = JsonArray(raw=snapshot_log.raw, item_type=SnapshotLogEntry).last()
-    entries = [*([] if stored is None else [stored]), *snapshot_log.appended]
+    check_sorted([*([] if stored is None else [stored]), *snapshot_log.appended], "snapshot log")
+    last = (snapshot_log.last(), "last snapshot log entry at")
+    for entry, what in (last, (metadata_log.last(), "the latest metadata log entry timestamp")):
+        if entry is not None and now_ms - entry.timestamp_ms < -CLOCK_SKEW_MAX_MS:
+            raise Invalid(f"Invalid update timestamp {now_ms}: before {what} {entry.timestamp_ms}")
+
+
+def check_sorted(entries: Iterable[SnapshotLogEntry | MetadataLogEntry], what: str) -> None:
+    """Raise `Invalid` for a log in which time goes back by more than the clocks of servers differ."""
     for before, after in pairwise(entries):
         if after.timestamp_ms - before.timestamp_ms < -CLOCK_SKEW_MAX_MS:
-            raise Invalid(f"Expected sorted snapshot log entries: {after.timestamp_ms} follows {before.timestamp_ms}")
-    if entries and now_ms - entries[-1].timestamp_ms < -CLOCK_SKEW_MAX_MS:
-        raise Invalid(
-            f"Invalid update timestamp {now_ms}: before last snapshot log entry at {entries[-1].timestamp_ms}"
-        )
-    previous = metadata_log.last()
-    if previous is not None and now_ms - previous.timestamp_ms < -CLOCK_SKEW_MAX_MS:
-        raise Invalid(
-            f"Invalid update timestamp {now_ms}: before the latest metadata log entry timestamp {previous.timestamp_ms}"
-        )
+            raise Invalid(f"Expected sorted {what} entries: {after.timestamp_ms} follows {before.timestamp_ms}")
 
 
 def is_replay(current: TableMetadata, requirements: Sequence[Requirement], updates: Sequence[u.Update]) -> bool:
@@ -200,24 +207,12 @@ def is_replay(current: TableMetadata, requirements: Sequence[Requirement], updat
     return bool(added) and all(current.snapshot(snapshot.snapshot_id) == snapshot for snapshot in added)
 
 
-def apply_snapshot(draft: Draft, update: u.SnapshotUpdate, *, now_ms: int) -> Draft:
-    match update:
-        case u.AddSnapshot():
-            return add_snapshot(draft, update.snapshot)
-        case u.SetSnapshotRef():
-            return set_snapshot_ref(draft, update, now_ms=now_ms)
-        case u.RemoveSnapshotRef():
-            return remove_snapshot_ref(draft, update.ref_name)
-        case u.RemoveSnapshots():
-            return remove_snapshots(draft, update.snapshot_ids)
-        case _:
-            assert_never(update)
-
-
 def add_snapshot(draft: Draft, snapshot: Snapshot) -> Draft:
     metadata = draft.metadata
     check_snapshot(snapshot)
-    _check_ready_for_snapshots(metadata)
+    for items, what in _definitions(metadata):
+        if items.is_empty:
+            raise Invalid(f"Attempting to add a snapshot before a {what} is added")
     if snapshot.snapshot_id in draft.added_snapshots or draft.base_has_snapshot(snapshot.snapshot_id):
         raise Invalid(f"Snapshot already exists for id: {snapshot.snapshot_id}")
     _check_sequence_number(metadata, snapshot)
@@ -226,12 +221,6 @@ def add_snapshot(draft: Draft, snapshot: Snapshot) -> Draft:
         last_sequence_number=max(metadata.last_sequence_number, snapshot.sequence_number),
         next_row_id=_next_row_id(metadata, snapshot),
     )
-
-
-def _check_ready_for_snapshots(metadata: TableMetadata) -> None:
-    for items, what in _definitions(metadata):
-        if items.is_empty:
-            raise Invalid(f"Attempting to add a snapshot before a {what} is added")
 
 
 def _check_sequence_number(metadata: TableMetadata, snapshot: Snapshot) -> None:

@@ -121,9 +121,8 @@ def _fresh_type(field_type: FieldType, ids: Iterator[int]) -> FieldType:
             return StructType(fields=_fresh_fields(fields, ids))
         case ListType():
             element_id = next(ids)
-            return msgspec.structs.replace(
-                field_type, element_id=element_id, element=_fresh_type(field_type.element, ids)
-            )
+            element = _fresh_type(field_type.element, ids)
+            return msgspec.structs.replace(field_type, element_id=element_id, element=element)
         case MapType():
             key_id, value_id = next(ids), next(ids)
             key, value = _fresh_type(field_type.key, ids), _fresh_type(field_type.value, ids)

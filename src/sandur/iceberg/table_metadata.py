@@ -8,13 +8,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from sandur.errors import BadRequest, Invalid
-from sandur.iceberg.partitioning import (
-    SPEC_ID_START,
-    UNPARTITIONED_LAST_ID,
-    PartitionField,
-    PartitionSpec,
-    with_default_field_ids,
-)
+from sandur.iceberg.partitioning import UNPARTITIONED_LAST_ID, PartitionField, PartitionSpec, with_default_field_ids
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.snapshots import (
     BRANCH,
@@ -37,11 +31,9 @@ from sandur.splicing import (
     check_utf8,
     decode,
     decode_fields,
-    decode_object,
     decompress,
     empty_array,
     encode,
-    is_object,
     join_array,
     join_object,
     json_array,
@@ -160,9 +152,8 @@ class TableMetadata:
         return frozenset(self.snapshot_id_list)
 
     def has_snapshot(self, snapshot_id: int) -> bool:
-        return any(item.snapshot_id == snapshot_id for item in self.snapshots.appended) or self.has_stored_snapshot(
-            snapshot_id
-        )
+        is_appended = any(item.snapshot_id == snapshot_id for item in self.snapshots.appended)
+        return is_appended or self.has_stored_snapshot(snapshot_id)
 
     def has_stored_snapshot(self, snapshot_id: int) -> bool:
         """Whether the snapshot is in the file that was read; costs one search through the bytes if it is not."""
@@ -242,7 +233,7 @@ def _complete_v1(fields: Mapping[str, JsonBytes]) -> dict[str, JsonBytes]:
         specs = decode(fields["partition-specs"], list[PartitionSpec], "partition-specs")
     else:
         stored = decode(fields.get("partition-spec", b"[]"), tuple[PartitionField, ...], "partition-spec")
-        specs = [PartitionSpec(fields=stored, spec_id=SPEC_ID_START)]
+        specs = [PartitionSpec(fields=stored, spec_id=0)]
         implied["default-spec-id"] = b"0"
     if "partition-specs" not in fields or any(field.field_id is None for spec in specs for field in spec.fields):
         specs = list(map(with_default_field_ids, specs))
@@ -297,9 +288,9 @@ def _refs_of(fields: Mapping[str, JsonBytes], current_snapshot_id: int | None) -
     """The references; a file of an old writer has none, and implies the main branch."""
     refs = fields.get("refs")
     if refs is not None:
-        if not is_object(refs):
+        if bytes(memoryview(refs)[:1]) != b"{":
             raise BadRequest("refs is not an object")
-        return dict(decode_object(refs, "refs"))
+        return {**decode(refs, dict[str, msgspec.Raw], "refs")}
     if current_snapshot_id is None:
         return {}
     return {MAIN_BRANCH: encode(SnapshotRef(snapshot_id=current_snapshot_id, type=BRANCH))}
@@ -308,9 +299,8 @@ def _refs_of(fields: Mapping[str, JsonBytes], current_snapshot_id: int | None) -
 def without_trailing_slash(location: str) -> str:
     """The location without trailing slashes, except those of `scheme://`."""
     stripped = location.rstrip("/")
-    return (
-        location[: len(stripped) + 2] if stripped.endswith(":") and location.startswith(stripped + "//") else stripped
-    )
+    is_root = stripped.endswith(":") and location.startswith(stripped + "//")
+    return location[: len(stripped) + 2] if is_root else stripped
 
 
 def encode_table_metadata(metadata: TableMetadata) -> bytes:
@@ -345,7 +335,10 @@ def _encoded_fields(metadata: TableMetadata) -> Iterator[tuple[str, list[bytes |
     yield "default-sort-order-id", [encode(metadata.default_sort_order_id)]
     yield "sort-orders", metadata.sort_orders.chunks()
     yield "properties", [encode(metadata.properties)]
-    yield "current-snapshot-id", [_current_snapshot_id_json(metadata)]
+    # Readers of v1 and v2 expect a number; v3 readers expect null.
+    no_snapshot_id = None if version >= FORMAT_VERSION_WITH_ROW_LINEAGE else NO_SNAPSHOT_ID
+    current = metadata.current_snapshot_id
+    yield "current-snapshot-id", [encode(no_snapshot_id if current is None else current)]
     if version >= FORMAT_VERSION_WITH_ROW_LINEAGE:
         yield "next-row-id", [encode(metadata.next_row_id)]
     if not metadata.encryption_keys.is_empty:
@@ -365,13 +358,6 @@ def _current_schema_json(metadata: TableMetadata) -> bytes | memoryview:
     position = metadata.schemas.index(metadata.current_schema)
     stored = metadata.schemas.elements()
     return memoryview(stored[position]) if position < len(stored) else encode(metadata.current_schema)
-
-
-def _current_snapshot_id_json(metadata: TableMetadata) -> bytes:
-    if metadata.current_snapshot_id is not None:
-        return encode(metadata.current_snapshot_id)
-    # Readers of v1 and v2 expect a number; v3 readers expect null.
-    return b"null" if metadata.format_version >= FORMAT_VERSION_WITH_ROW_LINEAGE else encode(NO_SNAPSHOT_ID)
 
 
 def with_referenced_snapshots_only(metadata: TableMetadata) -> TableMetadata:

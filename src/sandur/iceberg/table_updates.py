@@ -1,7 +1,7 @@
 """The effect of each update on a table: identity, schemas, specs, sort orders, properties, statistics and keys."""
 
 import re
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
 
@@ -9,20 +9,13 @@ import msgspec
 
 from sandur.errors import Invalid
 from sandur.iceberg import updates as u
-from sandur.iceberg.partitioning import (
-    SPEC_ID_START,
-    PartitionSpec,
-    bind_spec,
-    check_field_ids,
-    same_spec,
-    with_field_ids,
-)
+from sandur.iceberg.partitioning import PartitionSpec, bind_spec, check_field_ids, same_spec, with_field_ids
 from sandur.iceberg.schema import Schema, check_format, checked_schema, same_schema
 from sandur.iceberg.snapshots import PartitionStatisticsFile, Snapshot, SnapshotId, StatisticsFile
 from sandur.iceberg.sort_order import SORTED_ID_START, UNSORTED, UNSORTED_ID, SortOrder, bind_order, same_order
 from sandur.iceberg.table_metadata import FORMAT_VERSION_MAX, TableMetadata, without_trailing_slash
 from sandur.iceberg.types import UUID_PATTERN
-from sandur.splicing import JsonArray, next_id, shorten
+from sandur.splicing import INT32_MAX, JsonArray, next_id, shorten
 
 # Keys that clients send or display, and that are never part of a table's properties.
 RESERVED_PROPERTIES = frozenset(
@@ -40,7 +33,6 @@ RESERVED_PROPERTIES = frozenset(
 )
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
-_INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +70,11 @@ class Draft:
 
 
 F = TypeVar("F", StatisticsFile, PartitionStatisticsFile)
+T = TypeVar("T")
 
 
-def apply_definition(draft: Draft, update: u.DefinitionUpdate) -> Draft:  # noqa: C901, PLR0911 # One line per update.
+def apply_definition(draft: Draft, update: u.DefinitionUpdate) -> Draft:  # noqa: C901, PLR0911 # One case per update.
+    metadata = draft.metadata
     match update:
         case u.AssignUuid():
             return assign_uuid(draft, update.uuid)
@@ -89,7 +83,10 @@ def apply_definition(draft: Draft, update: u.DefinitionUpdate) -> Draft:  # noqa
         case u.AddSchema():
             return add_schema(draft, update.schema)
         case u.SetCurrentSchema():
-            return set_current_schema(draft, update.schema_id)
+            chosen = _resolved(update.schema_id, draft.last_added_schema_id, "schema")
+            if chosen not in {schema.schema_id or 0 for schema in metadata.schemas}:
+                raise Invalid(f"Cannot set current schema to unknown schema: {chosen}")
+            return draft.changed_if(current_schema_id=chosen)
         case u.AddPartitionSpec():
             return add_spec(draft, update.spec)
         # Whether the default spec or order exists is checked at the end: a later update may add it.
@@ -101,9 +98,11 @@ def apply_definition(draft: Draft, update: u.DefinitionUpdate) -> Draft:  # noqa
             order_id = _resolved(update.sort_order_id, draft.last_added_order_id, "sort order")
             return draft.changed_if(default_sort_order_id=order_id)
         case u.RemovePartitionSpecs():
-            return remove_specs(draft, update.spec_ids)
+            _check_unused("default partition spec", metadata.default_spec_id, update.spec_ids)
+            return draft.changed_if(specs=_without(metadata.specs, update.spec_ids, lambda item: item.spec_id))
         case u.RemoveSchemas():
-            return remove_schemas(draft, update.schema_ids)
+            _check_unused("current schema", metadata.current_schema_id, update.schema_ids)
+            return draft.changed_if(schemas=_without(metadata.schemas, update.schema_ids, lambda item: item.schema_id))
         case _:
             assert_never(update)
 
@@ -127,9 +126,8 @@ def apply_attribute(draft: Draft, update: u.AttributeUpdate) -> Draft:  # noqa: 
             rest = without_snapshots(metadata.partition_statistics, {partition_file.snapshot_id})
             return draft.changed(partition_statistics=rest.with_appended(partition_file))
         case u.RemovePartitionStatistics(snapshot_id=snapshot_id):
-            return draft.changed_if(
-                partition_statistics=without_snapshots(metadata.partition_statistics, {snapshot_id})
-            )
+            rest = without_snapshots(metadata.partition_statistics, {snapshot_id})
+            return draft.changed_if(partition_statistics=rest)
         case u.AddEncryptionKey(encryption_key=key):
             is_known = any(found.key_id == key.key_id for found in metadata.encryption_keys)
             return draft if is_known else draft.changed(encryption_keys=metadata.encryption_keys.with_appended(key))
@@ -179,13 +177,6 @@ def add_schema(draft: Draft, requested: Schema) -> Draft:
     )
 
 
-def set_current_schema(draft: Draft, schema_id: int) -> Draft:
-    chosen = _resolved(schema_id, draft.last_added_schema_id, "schema")
-    if chosen not in {schema.schema_id or 0 for schema in draft.metadata.schemas}:
-        raise Invalid(f"Cannot set current schema to unknown schema: {chosen}")
-    return draft.changed_if(current_schema_id=chosen)
-
-
 def _resolved(wanted: int, last_added: int | None, kind: str) -> int:
     if wanted != u.LAST_ADDED:
         return wanted
@@ -206,10 +197,10 @@ def add_spec(draft: Draft, requested: PartitionSpec) -> Draft:
     spec = bind_spec(requested, _current_schema(draft, "partition spec"), format_version=version)
     known = next((found for found in metadata.specs if same_spec(found, spec)), None)
     if known is not None:
-        return replace(draft, last_added_spec_id=known.spec_id or SPEC_ID_START)
+        return replace(draft, last_added_spec_id=known.spec_id or 0)
     with_ids = with_field_ids(spec, metadata.specs, last_id=metadata.last_partition_id, format_version=version)
     check_field_ids(with_ids, format_version=version)
-    spec_id = next_id((found.spec_id or 0 for found in metadata.specs), start=SPEC_ID_START)
+    spec_id = next_id((found.spec_id or 0 for found in metadata.specs), start=0)
     return replace(draft, last_added_spec_id=spec_id).changed(
         specs=metadata.specs.with_appended(msgspec.structs.replace(with_ids, spec_id=spec_id)),
         last_partition_id=max(metadata.last_partition_id, with_ids.highest_field_id),
@@ -232,21 +223,14 @@ def add_sort_order(draft: Draft, requested: SortOrder) -> Draft:
     )
 
 
-def remove_specs(draft: Draft, spec_ids: Iterable[int]) -> Draft:
-    removed = frozenset(spec_ids)
-    metadata = draft.metadata
-    if metadata.default_spec_id in removed:
-        raise Invalid("Cannot remove the default partition spec")
-    return draft.changed_if(specs=metadata.specs.keep([(spec.spec_id or 0) not in removed for spec in metadata.specs]))
+def _check_unused(what: str, used_id: int, removed_ids: Collection[int]) -> None:
+    if used_id in removed_ids:
+        raise Invalid(f"Cannot remove the {what}")
 
 
-def remove_schemas(draft: Draft, schema_ids: Iterable[int]) -> Draft:
-    removed = frozenset(schema_ids)
-    metadata = draft.metadata
-    if metadata.current_schema_id in removed:
-        raise Invalid("Cannot remove the current schema")
-    is_kept = [(schema.schema_id or 0) not in removed for schema in metadata.schemas]
-    return draft.changed_if(schemas=metadata.schemas.keep(is_kept))
+def _without(items: JsonArray[T], ids: Iterable[int], id_of: Callable[[T], int | None]) -> JsonArray[T]:
+    removed = frozenset(ids)
+    return items.keep([(id_of(item) or 0) not in removed for item in items])
 
 
 def checked_path(location: str) -> str:
@@ -274,7 +258,7 @@ def integer_property(properties: Mapping[str, str], key: str, *, owner: str = "T
     if text is None:
         return None
     number = int(text) if _INTEGER.fullmatch(text) else None
-    if number is None or not -_INT32_MAX - 1 <= number <= _INT32_MAX:
+    if number is None or not -INT32_MAX - 1 <= number <= INT32_MAX:
         raise Invalid(f"{owner} property {key} must have integer value: {shorten(text)}")
     return number
 

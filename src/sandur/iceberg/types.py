@@ -7,13 +7,12 @@ from typing import Literal
 import msgspec
 
 from sandur.errors import Invalid
-from sandur.splicing import Int32, shorten
+from sandur.splicing import INT32_MAX, Int32, shorten
 
 UUID_PATTERN = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 DEPTH_MAX = 100
 DECIMAL_PRECISION_MAX = 38
-FIXED_LENGTH_MAX = 2**31 - 1
 GEO_CRS_DEFAULT = "OGC:CRS84"
 GEO_ALGORITHM_DEFAULT = "spherical"
 GEO_ALGORITHMS = ("spherical", "vincenty", "thomas", "andoyer", "karney")
@@ -56,7 +55,7 @@ def primitive(text: str) -> Primitive:
     if lowered in _PLAIN:
         return Primitive(name=lowered, text=lowered, meaning=lowered)
     if match := _FIXED.fullmatch(lowered):
-        if (length := int(match[1])) > FIXED_LENGTH_MAX:
+        if (length := int(match[1])) > INT32_MAX:
             raise Invalid(f"Invalid length for fixed: {length}")
         return Primitive(name="fixed", text=f"fixed[{length}]", meaning=f"fixed[{length}]", length=length)
     if match := _DECIMAL.fullmatch(lowered):

@@ -1,14 +1,13 @@
 """The full check of table and view metadata that another program wrote."""
 
 from collections.abc import Iterable
-from itertools import pairwise
 
 from sandur.errors import Invalid
 from sandur.iceberg.partitioning import check_field_ids_complete, check_fits
 from sandur.iceberg.schema import check_format, checked_schema
 from sandur.iceberg.snapshots import MAIN_BRANCH, check_snapshot, checked_ref
 from sandur.iceberg.sort_order import check_order_fits
-from sandur.iceberg.table_commit import CLOCK_SKEW_MAX_MS
+from sandur.iceberg.table_commit import check_sorted
 from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata
 from sandur.splicing import shorten
@@ -24,8 +23,8 @@ def decode_foreign_table_metadata(data: bytes, *, metadata_location: str | None 
     _check_definitions(metadata)
     _check_snapshots(metadata)
     _check_refs(metadata)
-    _check_order([entry.timestamp_ms for entry in metadata.snapshot_log], "snapshot log")
-    _check_order([entry.timestamp_ms for entry in metadata.metadata_log], "metadata log")
+    check_sorted(metadata.snapshot_log, "snapshot log")
+    check_sorted(metadata.metadata_log, "metadata log")
     _check_unique((file.snapshot_id for file in metadata.statistics), "statistics file for snapshot")
     _check_unique(
         (file.snapshot_id for file in metadata.partition_statistics), "partition statistics file for snapshot"
@@ -80,12 +79,6 @@ def _check_refs(metadata: TableMetadata) -> None:
         raise Invalid(f"Current snapshot ID does not match main branch ({current} != {main.snapshot_id})")
     if current is not None and current not in metadata.snapshot_ids:
         raise Invalid("Invalid table metadata: Cannot find current version")
-
-
-def _check_order(timestamps_ms: list[int], what: str) -> None:
-    for before, after in pairwise(timestamps_ms):
-        if after - before < -CLOCK_SKEW_MAX_MS:
-            raise Invalid(f"Expected sorted {what} entries: {after} follows {before}")
 
 
 def _check_unique(ids: Iterable[int | str], what: str, *, of: str = "table") -> None:

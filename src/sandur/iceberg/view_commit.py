@@ -14,14 +14,7 @@ from sandur.iceberg.requests import AssertViewUuid, Requirement, TableIdentifier
 from sandur.iceberg.schema import Schema
 from sandur.iceberg.table_updates import checked_path, integer_property, without_keys
 from sandur.iceberg.updates import ViewVersion
-from sandur.iceberg.view_metadata import (
-    VERSION_ID_START,
-    VIEW_FORMAT_VERSION,
-    VersionLogEntry,
-    ViewDraft,
-    ViewMetadata,
-    dialects_of,
-)
+from sandur.iceberg.view_metadata import VERSION_ID_START, VIEW_FORMAT_VERSION, VersionLogEntry, ViewDraft, ViewMetadata
 from sandur.splicing import JsonArray, decode_body, shorten
 
 # The updates of views; all others are for tables.
@@ -141,7 +134,7 @@ def _check_complete(metadata: ViewMetadata) -> None:
 
 
 def _check_dialects(previous: ViewVersion, current: ViewVersion) -> None:
-    before, after = dialects_of(previous), dialects_of(current)
+    before, after = view_metadata.dialects_of(previous), view_metadata.dialects_of(current)
     if not before <= after:
         raise Invalid(
             f"Cannot replace view due to loss of view dialects ({DROP_DIALECT_ALLOWED}=false):\n"

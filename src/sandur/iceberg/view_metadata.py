@@ -34,7 +34,6 @@ _WHAT = "view metadata"
 _LISTS = ("schemas", "versions", "version-log")
 
 VERSION_ID_START = 1
-SCHEMA_ID_START = 0
 NO_VERSION_ID = 0
 SQL = "sql"
 
@@ -192,16 +191,15 @@ def add_schema(draft: ViewDraft, requested: Schema) -> ViewDraft:
     known = next((found for found in metadata.schemas if same_schema(found, schema)), None)
     if known is not None:
         return replace(draft, last_added_schema_id=known.schema_id or 0)
-    schema_id = next_id(metadata.schemas_by_id, start=SCHEMA_ID_START)
+    schema_id = next_id(metadata.schemas_by_id, start=0)
     added = msgspec.structs.replace(schema, schema_id=schema_id)
     return replace(draft, last_added_schema_id=schema_id).changed(schemas=metadata.schemas.with_appended(added))
 
 
 def add_view_version(draft: ViewDraft, requested: ViewVersion) -> ViewDraft:
     metadata = draft.metadata
-    version = msgspec.structs.replace(
-        with_canonical_representations(requested), schema_id=_resolved_schema_id(draft, requested.schema_id)
-    )
+    schema_id = _resolved_schema_id(draft, requested.schema_id)
+    version = msgspec.structs.replace(with_canonical_representations(requested), schema_id=schema_id)
     known = next((found for found in metadata.versions if same_version(found, version)), None)
     if known is not None:
         return replace(draft, last_added_version_id=known.version_id)
