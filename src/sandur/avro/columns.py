@@ -7,8 +7,7 @@ anything does not, Unreadable is raised, and the caller reads record by record.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from os.path import commonprefix
+from itertools import islice, takewhile
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -135,7 +134,7 @@ def _find_anchors(piece: _Piece, until_anchor: Sequence[Mapping[str, Any]]) -> A
     """
     first = [_first_anchor(piece.data, int(start), until_anchor) for start in piece.starts]
     # Only the folder if there is one block: file names need not begin alike.
-    common = (commonprefix(first) or b"") if len(first) > 1 else first[0].rpartition(b"/")[0]  # noqa: RUF071 - of bytes
+    common = _common_prefix(min(first), max(first)) if len(first) > 1 else first[0].rpartition(b"/")[0]
     for _ in range(_FOLDERS_UP_MAX):
         if len(common) < _PREFIX_BYTES_MIN:
             break
@@ -157,6 +156,11 @@ def _search(text: bytes, data: bytes) -> Array:
         raise Unreadable("the byte that is rare in the first records is frequent in the others")
     is_text: Mask = windows(buffer, len(text))[begins] == np.frombuffer(text, dtype=f"V{len(text)}")
     return begins[is_text]
+
+
+def _common_prefix(left: bytes, right: bytes) -> bytes:
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False))
+    return bytes(byte for byte, _ in same)
 
 
 def _first_anchor(data: bytes, place: int, fields: Sequence[Mapping[str, Any]]) -> bytes:
