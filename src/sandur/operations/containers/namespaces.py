@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -85,10 +86,7 @@ async def list_namespaces(
     page_size: int | None,
 ) -> Page[Namespace]:
     """List the children of a parent, or the first level of the catalog; NotFound if the parent does not exist."""
-
-    async def check_parent() -> None:
-        await (require_namespace(lake, parent) if parent else load_catalog(lake, catalog))
-
+    check_parent = partial(require_namespace, lake, parent) if parent else partial(load_catalog, lake, catalog)
     scope = namespaces_scope(catalog, parent)
     page = await list_entries(lake, scope, "namespace", page_token, page_size, check_parent)
     return Page([Namespace(catalog, (*scope.levels, entry.name)) for entry in page.entries], page.next_token)

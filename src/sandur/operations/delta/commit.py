@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import check_length
 from sandur.catalog.records import DeltaCommit, DeltaTable, NameRecord, Request, Uniform
-from sandur.delta import coordination
 from sandur.delta.column_mapping import check_physical_names, is_mapped
 from sandur.delta.columns import decode_columns
 from sandur.delta.coordination import (
@@ -24,20 +23,13 @@ from sandur.delta.coordination import (
     apply_change,
     check_room,
     checked_commit,
+    decide_commit,
     newly_published,
+    without_published,
 )
 from sandur.delta.requests import CommitFile, DeltaChange
 from sandur.delta.requests import Uniform as UniformRequest
-from sandur.errors import (
-    Busy,
-    Conflict,
-    Exhausted,
-    OutcomeUnknown,
-    SandurError,
-    SwapLost,
-    VersionTaken,
-    WrongFormat,
-)
+from sandur.errors import Busy, Conflict, Exhausted, OutcomeUnknown, SandurError, SwapLost, VersionTaken, WrongFormat
 from sandur.operations.delta.publishing import (
     have_same_bytes,
     known_published,
@@ -174,7 +166,7 @@ class _Update:
         waives = self.lake.settings.delta_waive_deletion_vectors
         metadata = apply_change(_metadata_of(table), change, waives_deletion_vectors=waives)
         if change.commit:
-            verdict = coordination.decide_commit(log, change.commit.version, change.commit.file_name)
+            verdict = decide_commit(log, change.commit.version, change.commit.file_name)
             if verdict is not Verdict.APPEND:
                 return _Plan(verdict)
         if change.asserted_etag is not None and change.asserted_etag != table.etag:
@@ -359,7 +351,7 @@ def uniform_record(uniform: UniformRequest | None) -> Uniform | None:
 
 def _with_published(table: DeltaTable, published: int) -> DeltaTable:
     """The record with all commits up to a version published; of these only the newest stays tracked."""
-    return replace(table, published=published, commits=coordination.without_published(table.commits, published))
+    return replace(table, published=published, commits=without_published(table.commits, published))
 
 
 async def post_commit(lake: Lake, change: DeltaChange, table_uri: str, request: Request) -> None:

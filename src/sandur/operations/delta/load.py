@@ -57,12 +57,8 @@ class LoadedDelta(NamedTuple):
 
 async def load_table(lake: Lake, identifier: Identifier) -> LoadedDelta:
     """Load a table; raises WrongFormat for another format, NotFound with the part of the name that is missing."""
-    try:
-        table = await load_delta_table(lake, identifier)
-    except NotFound:
-        await check_parents_exist(lake, identifier)
-        raise
-    return render_table(lake, table)
+    async with naming_missing_parent(lake, identifier):
+        return render_table(lake, await load_delta_table(lake, identifier))
 
 
 async def check_table_exists(lake: Lake, identifier: Identifier) -> None:

@@ -77,7 +77,7 @@ async def stage_table(lake: Lake, identifier: Identifier, *, principal: str = ""
 
 
 async def load_stage(lake: Lake, uuid: str) -> DeltaStage:
-    """The stage with that id; raises NotFound if there is none or it has expired."""
+    """The stage with that id; raises NotFound if there is none."""
     found = await lake.delta_stage(uuid).read()
     if found is None:
         raise NotFound(f"Staging table does not exist: {uuid}", subject="table")

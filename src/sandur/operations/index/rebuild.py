@@ -113,11 +113,6 @@ async def write_segments(lake: Lake, scope: Scope, entries: Sequence[Entry]) -> 
     return refs
 
 
-async def remove_segments(lake: Lake, scope: Scope, refs: Sequence[SegmentRef]) -> None:
-    """Delete segments that no manifest names."""
-    await gather_all(_remove(lake, scope, ref.id) for ref in refs)
-
-
 async def swap_segment(
     lake: Lake, scope: Scope, segment_id: str, entries: tuple[Entry, ...], *, expected: Expected
 ) -> bool:
@@ -164,6 +159,7 @@ async def _put_successor(lake: Lake, scope: Scope, segment_id: str, entries: tup
 
 
 async def _remove(lake: Lake, scope: Scope, segment_id: str) -> None:
+    """Delete a segment that no manifest names."""
     cell = lake.index_segment(scope, segment_id)
     found = await cell.read()
     if found:
@@ -206,7 +202,7 @@ async def write_index(lake: Lake, scope: Scope, entries: tuple[Entry, ...], *, e
         await lake.index(scope).swap(manifest, expected=expected)
     except SwapLost as lost:
         if lost.is_definite:
-            await remove_segments(lake, scope, refs)
+            await gather_all(_remove(lake, scope, ref.id) for ref in refs)
         return False
     return True
 
@@ -274,18 +270,23 @@ async def merge_segments(lake: Lake, scope: Scope) -> bool:
         return False
     refs = manifest.value.segments
     segments = await _segments(lake, scope, refs)
-    splits = _splits(lake, refs, segments) if segments else None
-    if segments is None or splits is None:
+    values = _sealed_values(lake, refs, segments) if segments else None
+    if segments is None or values is None:
         return False
     entries = tuple(entry for segment in segments for entry in segment.value.entries)
     if needs_segments(entries) and len(pack_segments(entries)) * MERGE_FACTOR > len(refs):
         return False
-    sealed = await _seal_segments(lake, scope, refs, segments, splits)
+    sealed: list[tuple[str, Versioned[Segment]]] = []
+    for ref, segment, value in zip(refs, segments, values, strict=True):
+        try:
+            sealed.append((ref.id, await lake.index_segment(scope, ref.id).swap(value, expected=segment.version)))
+        except SwapLost:
+            break
     if len(sealed) == len(refs) and await write_index(lake, scope, entries, expected=manifest.version):
-        await remove_segments(lake, scope, refs)
+        await gather_all(_remove(lake, scope, ref.id) for ref in refs)
         return True
-    for ref, segment in sealed:
-        await finish_split(lake, scope, ref.id, segment)
+    for segment_id, held in sealed:
+        await finish_split(lake, scope, segment_id, held)
     return False
 
 
@@ -314,34 +315,18 @@ async def _segments(lake: Lake, scope: Scope, refs: Sequence[SegmentRef]) -> lis
     return held if len(held) == len(refs) else None
 
 
-def _splits(lake: Lake, refs: Sequence[SegmentRef], segments: Sequence[Versioned[Segment]]) -> list[Split] | None:
-    """How a writer that finds a sealed segment splits it; None if one is sealed already, or cannot be split."""
+def _sealed_values(
+    lake: Lake, refs: Sequence[SegmentRef], segments: Sequence[Versioned[Segment]]
+) -> list[Segment] | None:
+    """The segments with the split for a writer that finds them sealed; None if one is sealed, or cannot be split."""
     ends = [ref.first for ref in refs[1:]]
-    splits: list[Split] = []
+    sealed: list[Segment] = []
     for at, (ref, segment) in enumerate(zip(refs, segments, strict=True)):
         entries = segment.value.entries
         cut = split_key(entries) if len(entries) > 1 else f"{ref.first}\x00"
         if segment.value.split or (at < len(ends) and cut >= ends[at]):
             return None
-        splits.append(Split(cut, new_segment_id(lake), new_segment_id(lake)))
-    return splits
-
-
-async def _seal_segments(
-    lake: Lake,
-    scope: Scope,
-    refs: Sequence[SegmentRef],
-    segments: Sequence[Versioned[Segment]],
-    splits: Sequence[Split],
-) -> list[tuple[SegmentRef, Versioned[Segment]]]:
-    """Seal the segments in order; stops at the first one that has changed. Returns the sealed ones."""
-    sealed: list[tuple[SegmentRef, Versioned[Segment]]] = []
-    for ref, segment, split in zip(refs, segments, splits, strict=True):
-        cell = lake.index_segment(scope, ref.id)
-        try:
-            sealed.append((ref, await cell.swap(replace(segment.value, split=split), expected=segment.version)))
-        except SwapLost:
-            break
+        sealed.append(replace(segment.value, split=Split(cut, new_segment_id(lake), new_segment_id(lake))))
     return sealed
 
 

@@ -95,7 +95,7 @@ class IndexMemory:
         self.mark_versions: LruCache[str, Version] = LruCache(_MARKS_MAX)
         self._rebuilt_ms: LruCache[Scope, int] = LruCache(_SCOPES_MAX)
         self._under_way: LruCache[Scope, dict[tuple[str, str], int]] = LruCache(_SCOPES_MAX)
-        self._batches: dict[Scope, Batch] = {}
+        self.batches: dict[Scope, Batch] = {}
         self.deferred: dict[Identifier, DeferredUpdate] = {}
 
     def begin(self, place: Place, operation_id: str, now_ms: int) -> None:
@@ -130,21 +130,17 @@ class IndexMemory:
         self._rebuilt_ms[scope] = now_ms
         return True
 
-    def is_updating(self, scope: Scope) -> bool:
-        """Whether this process is updating the index; a new update joins the batch."""
-        return scope in self._batches
-
     @contextlib.asynccontextmanager
     async def batch(self, scope: Scope) -> AsyncIterator[Batch]:
         """The batch of a scope; it exists while it has users."""
-        batch = self._batches.setdefault(scope, Batch())
+        batch = self.batches.setdefault(scope, Batch())
         batch.users += 1
         try:
             yield batch
         finally:
             batch.users -= 1
             if not batch.users:
-                self._batches.pop(scope, None)
+                self.batches.pop(scope, None)
 
 
 PAUSE_SECONDS: Final = 1.0
@@ -327,7 +323,7 @@ async def prepare_insert(lake: Lake, identifier: Identifier, operation_id: str) 
 async def insert_entry(lake: Lake, prepared: PreparedInsert, name: NameRecord, record: BoundRecord) -> bool:
     """The second half of I2, after the name was written; whether the index has the entry now."""
     scope, part = prepared.place.scope, prepared.part
-    if part is None or lake.feature(IndexMemory).is_updating(scope):
+    if part is None or scope in lake.feature(IndexMemory).batches:  # `finish` joins that update.
         return False
     try:
         entry = await index_entry(lake, Identifier(*scope.namespace, prepared.place.name), name, record)

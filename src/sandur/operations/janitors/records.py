@@ -39,11 +39,6 @@ from sandur.storage.layout import Layout
 B = TypeVar("B", bound=BoundRecord)
 C = TypeVar("C", Catalog, NamespaceRecord, ModelVersion, User)
 
-_VISIBLE_NAMES = ("new", "active", "pending")
-_UNCONFIRMED_NAMES = ("new", "pending")
-_DEAD_NAMES = ("free", "dropped", "moved")
-_RELEASED_NAMES = ("free", "moved")
-
 
 async def visit_pointer(lake: Lake, listed: Listed, *, kind: type[B]) -> Outcome:
     """Visit the record that a name leads to: an Iceberg table or view, a Delta table, or a securable."""
@@ -65,7 +60,7 @@ async def _visit_orphan(lake: Lake, cell: Cell[B], listed: Listed, found: Versio
         return "kept"
     condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
     name = await lake.name(made_for).read()
-    if name and name.value.uuid == found.value.uuid and name.value.state in _VISIBLE_NAMES:
+    if name and name.value.uuid == found.value.uuid and name.value.state in {"new", "active", "pending"}:
         # The name leads to it. If the name is confirmed, the pointer is bound now (N7), and no orphan any more.
         return "settled" if (await settle_name(lake, made_for)).live else "kept"
     await cell.swap(replace(found.value, state="killed"), expected=condemned.version)
@@ -98,7 +93,7 @@ async def _is_named(lake: Lake, pointer: BoundRecord) -> bool:
     """
     identifier = pointer.dropped_as or pointer.made_for
     name = await lake.name(identifier).read() if identifier else None
-    return name is not None and name.value.uuid == pointer.uuid and name.value.state not in _RELEASED_NAMES
+    return name is not None and name.value.uuid == pointer.uuid and name.value.state not in {"free", "moved"}
 
 
 def _orphan_age_ms(settings: Settings) -> int:
@@ -127,10 +122,10 @@ async def visit_name(lake: Lake, listed: Listed) -> Outcome:
     # and a creation that is a day old is decided, with its pointer bound.
     slot = await settle_name(lake, identifier)
     if slot.live:
-        if slot.live.name.value.state in _UNCONFIRMED_NAMES:  # It is confirmed and bound now.
+        if slot.live.name.value.state in {"new", "pending"}:  # It is confirmed and bound now.
             await cell.swap(active_record(slot.live.name.value), expected=slot.live.name.version)
         return "settled"
-    if found.value.state in _DEAD_NAMES:
+    if found.value.state in {"free", "dropped", "moved"}:
         await cell.empty(expected=found.version)
         return "removed"
     free = replace(found.value, state="free", updated_ms=lake.clock.now_ms())
