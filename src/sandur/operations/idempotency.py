@@ -121,7 +121,7 @@ class KeyClaim:
                 raise self._busy()
             self.held = found
             try:
-                await self._swap(replace(claim, owner=self._lake.clock.new_id(), started_ms=self._now_ms()))
+                await self._swap(replace(claim, owner=self._lake.clock.new_id(), started_ms=self._lake.clock.now_ms()))
             except ClaimLost:
                 continue
             return self.held.value
@@ -133,7 +133,7 @@ class KeyClaim:
             request_hash=self._request.hash,
             operation=self._operation,
             owner=self._lake.clock.new_id(),
-            started_ms=self._now_ms(),
+            started_ms=self._lake.clock.now_ms(),
             uuid=uuid,
             namespace_id=namespace_id,
         )
@@ -146,9 +146,6 @@ class KeyClaim:
         except SwapLost:
             self.held = None
             raise ClaimLost from None
-
-    def _now_ms(self) -> int:
-        return self._lake.clock.now_ms()
 
     def _busy(self) -> Busy:
         return Busy(
@@ -182,23 +179,19 @@ async def run_exactly_once(
     taken: Claim | None = None
     for _ in range(FOLLOWS_MAX):
         try:
-            return await _recorded(claim, attempt(taken))
+            try:
+                return await attempt(taken)
+            except Definite as error:
+                await claim.done(error=error)
+                raise
+            except SandurError:
+                await claim.release()
+                raise
         except ClaimLost:
             taken = await claim.follow()
             if taken.state == "done":
                 return await replay(taken)
     raise Busy("other requests with the same Idempotency-Key are active")
-
-
-async def _recorded(claim: KeyClaim, attempt: Awaitable[T]) -> T:
-    try:
-        return await attempt
-    except Definite as error:
-        await claim.done(error=error)
-        raise
-    except SandurError:
-        await claim.release()
-        raise
 
 
 async def hold_claim(claim: KeyClaim, *, uuid: str = "", namespace_id: str = "") -> None:

@@ -7,6 +7,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
@@ -80,17 +81,14 @@ class Background:
 
     async def drain(self, *, within_seconds: float | None = None) -> None:
         """Wait until no task is running, at most for the given time; then cancel the rest."""
-        loop = asyncio.get_running_loop()
-        ends_at = None if within_seconds is None else loop.time() + within_seconds
         self._drains += 1
         try:
             for awake in self._pausing:
                 awake.set()
-            while self._tasks:
-                left = None if ends_at is None else ends_at - loop.time()
-                if left is not None and left <= 0:
-                    break
-                await asyncio.wait(self._tasks, timeout=left)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within_seconds):
+                    while self._tasks:
+                        await asyncio.wait(self._tasks)
         finally:
             self._drains -= 1
         for task in tuple(self._tasks):
@@ -203,25 +201,18 @@ def _index_bytes(held: Versioned[Manifest] | Versioned[Segment]) -> int:
     return sum(entry.size_bytes for entry in held.value.entries)
 
 
+@dataclass(eq=False, kw_only=True)
 class Lake:
     """The store, layout, clock, settings and locations of one tenant's workspace, and its cells by kind."""
 
-    def __init__(
-        self,
-        *,
-        store: ObjectStore,
-        layout: Layout,
-        clock: Clock,
-        settings: Settings,
-        locations: Locations,
-        background: Background | None = None,
-    ) -> None:
-        self.store = store
-        self.layout = layout
-        self.clock = clock
-        self.settings = settings
-        self.locations = locations
-        self.background = background or Background()
+    store: ObjectStore
+    layout: Layout
+    clock: Clock
+    settings: Settings
+    locations: Locations
+    background: Background = field(default_factory=Background)
+
+    def __post_init__(self) -> None:
         self._features: dict[Callable[[Lake], Any], Any] = {}
         self._closers: list[Callable[[], Awaitable[None]]] = []
         # One cache for cells of every kind: the methods below give each key to one kind only.
@@ -288,32 +279,29 @@ class Lake:
         return self._cell(self.layout.delta_table(table_uuid), DeltaTable)
 
     def delta_stage(self, table_uuid: str) -> Cell[DeltaStage]:
-        return self._plain_cell(self.layout.delta_stage(table_uuid), DeltaStage)
+        return self._cell(self.layout.delta_stage(table_uuid), DeltaStage, is_cached=False)
 
     def securable(self, uuid: str) -> Cell[Securable]:
         return self._cell(self.layout.securable(uuid), Securable)
 
     def commit_claim(self, table_uuid: str, key_hash: str) -> Cell[Claim]:
-        return self._plain_cell(self.layout.commit_claim(table_uuid, key_hash), Claim)
+        return self._cell(self.layout.commit_claim(table_uuid, key_hash), Claim, is_cached=False)
 
     def claim(self, operation: str, key_hash: str) -> Cell[Claim]:
-        return self._plain_cell(self.layout.claim(operation, key_hash), Claim)
+        return self._cell(self.layout.claim(operation, key_hash), Claim, is_cached=False)
 
     def transaction(self, transaction_id: str) -> Cell[Transaction]:
-        return self._plain_cell(self.layout.transaction(transaction_id), Transaction)
+        return self._cell(self.layout.transaction(transaction_id), Transaction, is_cached=False)
 
     def stage(self, identifier: Identifier, table_uuid: str) -> Cell[Stage]:
-        return self._plain_cell(self.layout.stage(identifier, table_uuid), Stage)
+        return self._cell(self.layout.stage(identifier, table_uuid), Stage, is_cached=False)
 
     def purge_order(self, table_uuid: str, drop: str) -> Cell[PurgeOrder]:
-        return self._plain_cell(self.layout.purge_order(table_uuid, drop), PurgeOrder)
+        return self._cell(self.layout.purge_order(table_uuid, drop), PurgeOrder, is_cached=False)
 
-    def _cell(self, key: str, kind: type[T]) -> Cell[T]:
-        return Cell(self.store, key, kind, self.clock, seen=self._seen)
-
-    def _plain_cell(self, key: str, kind: type[T]) -> Cell[T]:
-        """A cell that is read once or twice in its life and is not cached."""
-        return Cell(self.store, key, kind, self.clock)
+    def _cell(self, key: str, kind: type[T], *, is_cached: bool = True) -> Cell[T]:
+        """A cell; one that is read once or twice in its life is not cached."""
+        return Cell(self.store, key, kind, self.clock, seen=self._seen if is_cached else None)
 
 
 IN_A_ROW_MAX: Final = 48

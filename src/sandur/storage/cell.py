@@ -17,6 +17,7 @@ T_co = TypeVar("T_co", bound=msgspec.Struct, covariant=True)
 X = TypeVar("X")
 Y = TypeVar("Y")
 Z = TypeVar("Z")
+W = TypeVar("W")
 
 TRIES_MAX: Final = 16
 _ATTEMPTS_WITHOUT_PAUSE: Final = 3
@@ -148,6 +149,13 @@ class Cell(Generic[T]):
         version = await self._store.put(self.key, msgspec.json.encode(written), expected=expected)
         return self._remember(Versioned(written, version))
 
+    async def try_swap(self, value: T, *, expected: Expected) -> Versioned[T] | None:
+        """As `swap`; None if the swap is lost, also if it may have been applied and then replaced."""
+        try:
+            return await self.swap(value, expected=expected)
+        except SwapLost:
+            return None
+
     async def update(
         self,
         decide: Callable[[T | None], T | Awaitable[T | None] | None],
@@ -209,13 +217,15 @@ class Cell(Generic[T]):
         if stored is None:
             self._forget()
             return None
-        return self._remember(Versioned(self._decode(stored.data), stored.version))
+        return self._remember(Versioned(decode_record(self.key, stored.data, self.kind), stored.version))
 
-    def _decode(self, data: bytes) -> T:
-        try:
-            return msgspec.json.decode(data, type=self.kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Unavailable(f"object {self.key}: is not a {self.kind.__name__}: {error}") from error
+
+def decode_record(key: str, data: bytes, kind: type[T]) -> T:
+    """The content of a cell; Unavailable if it is damaged."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unavailable(f"object {key}: is not a {kind.__name__}: {error}") from error
 
 
 @overload
@@ -224,6 +234,12 @@ async def gather_all(calls: tuple[Awaitable[X], Awaitable[Y]]) -> tuple[X, Y]: .
 
 @overload
 async def gather_all(calls: tuple[Awaitable[X], Awaitable[Y], Awaitable[Z]]) -> tuple[X, Y, Z]: ...
+
+
+@overload
+async def gather_all(
+    calls: tuple[Awaitable[X], Awaitable[Y], Awaitable[Z], Awaitable[W]],
+) -> tuple[X, Y, Z, W]: ...
 
 
 @overload

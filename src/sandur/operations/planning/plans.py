@@ -21,7 +21,7 @@ from sandur.operations.planning.manifests import Manifests, run_aside
 from sandur.operations.planning.plan_tasks import decode_task, no_such_task
 from sandur.operations.planning.scan import Limits, ScanRunner, run_plan, run_task
 from sandur.operations.tables.documents import TABLES, Document, current_document, load_document
-from sandur.operations.tables.names import allowed_roots, resolve_name
+from sandur.operations.tables.names import allowed_roots, name_not_found, resolve_name
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT
@@ -191,7 +191,7 @@ async def _table_uuid(lake: Lake, identifier: Identifier) -> str:
         return seen.value.uuid
     found = await resolve_name(lake, identifier)  # The cache has evicted the name since.
     if found is None:
-        raise TABLES.missing(identifier)
+        raise name_not_found(identifier, "table")
     return found.uuid
 
 
@@ -199,7 +199,7 @@ async def _plan_of_table(lake: Lake, identifier: Identifier, plan_id: str, princ
     """The plan, if it belongs to the principal and to the table that has this name now; NotFound otherwise."""
     found, held = await gather_all((resolve_name(lake, identifier), _read(lake, plan_id)))
     if found is None or not found.is_a("table"):
-        raise TABLES.missing(identifier)
+        raise name_not_found(identifier, "table")
     is_valid = held is not None and held.value.principal == principal and held.value.expires_ms > lake.clock.now_ms()
     if held is None or not is_valid or held.value.table_uuid != found.uuid:
         raise _no_such_plan(plan_id)

@@ -7,7 +7,7 @@ replace a table's head and the participants of a transaction are made of the sam
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -20,7 +20,6 @@ from sandur.iceberg.requests import AssertCreate, AssertTableUuid, TableCommit
 from sandur.iceberg.table_commit import is_replay, next_metadata
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddSnapshot, RemoveProperties, SetLocation, SetProperties, Update
-from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.idempotency import ClaimLost, KeyClaim, key_hash_of
 from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import CommitQueues, Lake
@@ -31,6 +30,7 @@ from sandur.operations.tables.documents import (
     Document,
     Family,
     LoadedTable,
+    M,
     cache_document,
     cached_document,
     encode_document,
@@ -43,12 +43,17 @@ from sandur.operations.tables.documents import (
     replayed_document,
     write_document,
 )
-from sandur.operations.tables.names import ResolvedName, activate_name, allowed_roots, is_alive, resolve_name
+from sandur.operations.tables.names import (
+    ResolvedName,
+    activate_name,
+    allowed_roots,
+    is_alive,
+    name_not_found,
+    resolve_name,
+)
 from sandur.operations.tables.overlaps import occupied_places
 from sandur.operations.transactions.resolution import TransactionAge, resolve_pending
 from sandur.storage.cell import Versioned, gather_all
-
-M = TypeVar("M", TableMetadata, ViewMetadata)
 
 _OPERATION: Final = "commit"
 _BACKOFF_SECONDS: Final = 0.002
@@ -89,8 +94,6 @@ def check_updates(
                 locations.check_property_keys(update.removals)
             case SetLocation():
                 locations.check_moved_location(update.location, location, roots, occupied)
-            case _:
-                pass
 
 
 class Change(Protocol[M]):
@@ -160,9 +163,6 @@ class Draft(NamedTuple, Generic[M]):
     document: Document[M]
     head: Head
 
-    def moved_pointer(self, now_ms: int) -> Pointer:
-        return replace(self.base.pointer.value, state="live", head=self.head, pending=None, updated_ms=now_ms)
-
 
 @dataclass
 class Commit(Generic[M]):
@@ -198,10 +198,11 @@ class Commit(Generic[M]):
                     if isinstance(draft, Document):
                         return draft
                     if draft is not None:
-                        cell, expected = lake.pointer(draft.base.pointer.value.uuid), draft.base.pointer.version
+                        before, now_ms = draft.base.pointer, lake.clock.now_ms()
+                        moved = replace(before.value, state="live", head=draft.head, pending=None, updated_ms=now_ms)
                         try:
                             # C6, C7: the commit happens here.
-                            pointer = await cell.swap(draft.moved_pointer(lake.clock.now_ms()), expected=expected)
+                            pointer = await lake.pointer(moved.uuid).swap(moved, expected=before.version)
                         except SwapLost as lost:
                             if lost.is_definite:
                                 await self._abandon(draft)
@@ -388,7 +389,7 @@ class Commit(Generic[M]):
 
     async def _find_without_name(self) -> Document[M]:
         """C10: the name is gone, but its table may show that the commit was made; otherwise raises NotFound."""
-        missing = self.family.missing(self.identifier)
+        missing = name_not_found(self.identifier, self.family.kind)
         uuid = (self.claim.pinned_uuid if self.claim else None) or self.change.asserted_uuid
         if uuid is None and self.request.key:  # Only a keyed request needs the uuid that the name had before.
             name = await self.lake.name(self.identifier).read()

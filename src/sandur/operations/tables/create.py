@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Generic
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +17,6 @@ from sandur.iceberg.table_commit import next_metadata
 from sandur.iceberg.table_create import create_table_metadata
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, without_trailing_slash
 from sandur.iceberg.updates import AssignUuid, SetLocation, Update
-from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.idempotency import ClaimLost, KeyClaim, claim_for
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts, tried_of
@@ -27,6 +26,7 @@ from sandur.operations.tables.documents import (
     Document,
     Family,
     LoadedTable,
+    M,
     cache_document,
     encode_document,
     loaded_table,
@@ -45,12 +45,7 @@ from sandur.operations.tables.names import (
 from sandur.operations.tables.overlaps import occupied_places, places_of
 from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned, gather_all
-
-M = TypeVar("M", TableMetadata, ViewMetadata)
-
-CREATE: Final = "create-table"
-CREATE_BY_COMMIT: Final = "create-table-by-commit"
-STAGE: Final = "stage-table"
+from sandur.storage.contract import ABSENT
 
 
 async def create_table(lake: Lake, namespace: Namespace, create: CreateTable, request: Request) -> LoadedTable:
@@ -65,13 +60,10 @@ async def create_table(lake: Lake, namespace: Namespace, create: CreateTable, re
         location = chosen_location(lake, create.location, roots, identifier, uuid)
         return create_table_metadata(create, location=location, table_uuid=uuid, now_ms=lake.clock.now_ms())
 
-    def document(uuid: str) -> Document[TableMetadata]:
-        return encode_document(lake, TABLES, metadata(uuid), version=0, request=request)
-
     if create.stage_create:
         return await _stage_table(lake, identifier, metadata, request)
-    draft = DocumentDraft(lake, TABLES, request, document)
-    return loaded_table(lake, await Creation(lake, identifier, draft, request, CREATE).run())
+    draft = DocumentDraft(lake, TABLES, request, metadata)
+    return loaded_table(lake, await Creation(lake, identifier, draft, request, "create-table").run())
 
 
 async def create_by_commit(
@@ -81,14 +73,9 @@ async def create_by_commit(
     if needs_location(commit):
         await resolve_namespace(lake, identifier.namespace)
     metadata = created_metadata(lake, identifier, commit, roots)
-
-    def document(uuid: str) -> Document[TableMetadata]:
-        del uuid  # The metadata has its own.
-        return encode_document(lake, TABLES, metadata, version=0, request=request)
-
     # A table of its uuid under the name is this very one (C9).
-    draft = DocumentDraft(lake, TABLES, request, document, metadata.table_uuid, is_named_by_uuid=True)
-    created = await Creation(lake, identifier, draft, request, CREATE_BY_COMMIT).run()
+    draft = DocumentDraft(lake, TABLES, request, lambda _: metadata, metadata.table_uuid, is_named_by_uuid=True)
+    created = await Creation(lake, identifier, draft, request, "create-table-by-commit").run()
     await lake.background.run("forget stage", forget_stage(lake, identifier, metadata.table_uuid or ""))
     return loaded_table(lake, created)
 
@@ -126,43 +113,21 @@ def create_refusal(identifier: Identifier, by: NameRecord, kind: Kind) -> Sandur
     return name_taken(identifier, by, kind)
 
 
-def new_document_record(
-    lake: Lake,
-    family: Family[M],
-    document: Document[M],
-    request: Request,
-    *,
-    uuid: str,
-    table_uuid: str,
-    registers: bool,
-) -> NewRecord[Document[M]]:
-    """The pointer of a new table or view, with the head that points to its first document."""
-    head = replace(
-        family.head(document.metadata, lake.clock.now_ms()),
-        metadata_version=version_in_name(document.location),
-        registration=uuid if registers else "",
-        operation="register" if registers else "create",
-        source=request.source,
-    )
-    pointer = Pointer(uuid=uuid, table_uuid=table_uuid, state="unbound", kind=family.kind, head=head)
-    return NewRecord(pointer, document, document.location, tried_of(head), places_of(document.metadata))
-
-
 @dataclass(frozen=True)
 class DocumentDraft(Draft[Document[M]], Generic[M]):
     """A table or view to be created from its first metadata file, as the creation protocol sees it.
 
-    `document` returns the file for the uuid of the table. `uuid` is set if the metadata has one already. `is_written`:
-    the file exists already, as in a registration.
+    `metadata` returns the content of that file for the uuid of the table. `uuid` is set if the metadata has one
+    already. `registered` is a file that exists already and becomes the first one.
     """
 
     lake: Lake
     family: Family[M]
     request: Request
-    document: Callable[[str], Document[M]]
+    metadata: Callable[[str], M]
     uuid: str | None = None
     is_named_by_uuid: bool = False
-    is_written: bool = False
+    registered: Document[M] | None = None
     format: Format = "iceberg"
 
     @property
@@ -170,18 +135,20 @@ class DocumentDraft(Draft[Document[M]], Generic[M]):
         return self.family.kind
 
     def made(self, uuid: str) -> NewRecord[Document[M]]:
-        return new_document_record(
-            self.lake,
-            self.family,
-            self.document(uuid),
-            self.request,
-            uuid=uuid,
-            table_uuid=self.uuid or uuid,
-            registers=self.is_written,
+        lake, family, request = self.lake, self.family, self.request
+        document = self.registered or encode_document(lake, family, self.metadata(uuid), version=0, request=request)
+        head = replace(
+            family.head(document.metadata, lake.clock.now_ms()),
+            metadata_version=version_in_name(document.location),
+            registration=uuid if self.registered else "",
+            operation="register" if self.registered else "create",
+            source=request.source,
         )
+        pointer = Pointer(uuid=uuid, table_uuid=self.uuid or uuid, state="unbound", kind=self.kind, head=head)
+        return NewRecord(pointer, document, document.location, tried_of(head), places_of(document.metadata))
 
     async def write(self, made: NewRecord[Document[M]]) -> None:
-        if not self.is_written:
+        if self.registered is None:
             if self.family.kind == "table":
                 create_directories(self.lake, made.answer.metadata.location)
             await write_document(self.lake, made.answer)
@@ -211,7 +178,7 @@ async def _stage_table(
     """
     if not lake.settings.stage_create:
         raise Unsupported("stage-create is disabled (setting stage_create)")
-    claim = claim_for(lake, request, STAGE)
+    claim = claim_for(lake, request, "stage-table")
     try:
         return await _write_stage(lake, identifier, metadata_of, lake.clock.new_uuid(), claim)
     except ClaimLost:
@@ -266,8 +233,7 @@ async def _write_stage(
         expires_ms=now_ms + seconds_of(lake.settings.stage_ttl) * 1_000,
         metadata=msgspec.Raw(body),
     )
-    with contextlib.suppress(SwapLost):  # An earlier attempt of this request wrote it.
-        await lake.stage(identifier, uuid).create(stage)
+    await lake.stage(identifier, uuid).try_swap(stage, expected=ABSENT)  # An earlier attempt may have written it.
     await claim.done(uuid=uuid, location=metadata.location)
     return LoadedTable(metadata=body, table_uuid=uuid)
 

@@ -39,6 +39,7 @@ from sandur.operations.tables.names import (
 )
 from sandur.operations.tables.overlaps import find_table_overlap, occupied_places
 from sandur.storage.cell import Attempts, Cell, Versioned, gather_all
+from sandur.storage.contract import ABSENT
 
 T = TypeVar("T")
 B = TypeVar("B", bound=BoundRecord)
@@ -120,15 +121,6 @@ def is_proof(pointer: Versioned[BoundRecord] | None, request: Request) -> bool:
     return pointer is not None and is_made_by(pointer, request) and pointer.value.state in {"live", "dropped"}
 
 
-async def confirm_created(
-    lake: Lake, identifier: Identifier, namespace_id: str, cell: Cell[B]
-) -> tuple[bool, Versioned[B] | None]:
-    """N4, N5: after the name was written, whether its namespace exists, and its pointer if that is alive."""
-    return await gather_all(
-        (confirm_namespace(lake, identifier.namespace, namespace_id), bind_pointer(cell, binds=False))
-    )
-
-
 @dataclass
 class Creation(Generic[T]):
     """One request to create something under a name."""
@@ -159,15 +151,11 @@ class Creation(Generic[T]):
             raise
 
     async def _first_attempt(self) -> T:
-        (namespace, slot, uuid), self._occupied = await gather_all(  # N1
+        namespace, slot, uuid, self._occupied = await gather_all(  # N1
             (
-                gather_all(
-                    (
-                        resolve_namespace(self.lake, self.identifier.namespace),
-                        settle_name(self.lake, self.identifier),
-                        self._free_uuid(),
-                    )
-                ),
+                resolve_namespace(self.lake, self.identifier.namespace),
+                settle_name(self.lake, self.identifier),
+                self._free_uuid(),
                 self._read_occupied(),
             )
         )
@@ -210,7 +198,7 @@ class Creation(Generic[T]):
         async for _ in Attempts(self.lake.clock):
             # The name was read before the pointer, so a live or dropped pointer proves an attempt of ours (N7).
             if self._is_retry and (happened := await self._proof(uuid)):
-                return (await self._answer_earlier(happened)).value
+                return (await self._answer(happened)).value
             outcome = await (self._use_live(uuid, slot.live) if slot.live else self._bind(uuid, namespace_id, slot))
             if isinstance(outcome, _Answer):
                 return outcome.value
@@ -225,7 +213,7 @@ class Creation(Generic[T]):
         # C9, S2: a table of the uuid that this very request asserts.
         is_replay = self.draft.is_named_by_uuid and live.pointer.value.table_uuid == self.draft.uuid
         if is_ours and (live.uuid == uuid or is_replay):
-            return await self._done(live)
+            return await self._answer(live.pointer, live)
         return await self._refuse(uuid, self.draft.refusal(self.identifier, live.name.value))
 
     async def _refuse(self, uuid: str, error: SandurError) -> "_Answer[T] | None":
@@ -262,12 +250,9 @@ class Creation(Generic[T]):
             metadata_location=made.hint,
             updated_ms=self.lake.clock.now_ms(),
         )
-        try:
-            # N3: the creation happens here, subject to N4.
-            name = await self.lake.name(self.identifier).swap(wanted, expected=slot.expected)
-        except SwapLost:
-            return None
-        return await self._confirm(uuid, namespace_id, name)
+        # N3: the creation happens here, subject to N4.
+        name = await self.lake.name(self.identifier).try_swap(wanted, expected=slot.expected)
+        return await self._confirm(uuid, namespace_id, name) if name else None
 
     async def _write_aside(self, uuid: str, namespace_id: str) -> "NewRecord[T] | _Answer[T] | _FreshUuid | None":
         """N2: write everything that the name will refer to, once per uuid; it exists before the name is written."""
@@ -278,15 +263,15 @@ class Creation(Generic[T]):
             self._occupied = await self._read_occupied()
         if overlap := find_overlap(made.places, self._occupied):
             return await self._refuse(uuid, overlap)
-        _, is_created, _, _ = await gather_all(
-            [
+        _, created, _, self._insert = await gather_all(
+            (
                 self.draft.write(made),
-                self._create_pointer(made.pointer),
+                self._cell(uuid).try_swap(made.pointer, expected=ABSENT),
                 self.claim.take(uuid=uuid, namespace_id=namespace_id, tried=made.tried),
-                self._prepare_insert(uuid),  # I1
-            ]
+                prepare_insert(self.lake, self.identifier, uuid),  # I1
+            )
         )
-        if not is_created:
+        if created is None:  # A pointer of that uuid exists: of an earlier attempt, or of another request.
             taken = await self._take_pointer(made)
             if not isinstance(taken, NewRecord):
                 return taken
@@ -299,17 +284,6 @@ class Creation(Generic[T]):
     def _drafted(self, uuid: str) -> NewRecord[T]:
         made = self.draft.made(uuid)
         return dataclasses.replace(made, pointer=sign_record(self.lake, made.pointer, self.identifier, self.request))
-
-    async def _prepare_insert(self, uuid: str) -> None:
-        self._insert = await prepare_insert(self.lake, self.identifier, uuid)
-
-    async def _create_pointer(self, pointer: BoundRecord) -> bool:
-        """False if a pointer of that uuid exists: of an earlier attempt, or of another request."""
-        try:
-            await self._cell(pointer.uuid).create(pointer)
-        except SwapLost:
-            return False
-        return True
 
     async def _take_pointer(self, made: NewRecord[T]) -> "NewRecord[T] | _FreshUuid | None":
         """S3: a pointer of this uuid exists already; take it over if it is of this request and has not happened.
@@ -351,19 +325,19 @@ class Creation(Generic[T]):
 
     async def _confirm(self, uuid: str, namespace_id: str, name: Versioned[NameRecord]) -> "_Answer[T]":
         """N4, N5: the name is written; it counts once its namespace and its pointer are confirmed."""
-        (has_namespace, pointer), self._is_listed = await gather_all(
+        has_namespace, pointer, self._is_listed = await gather_all(
             (
-                confirm_created(self.lake, self.identifier, namespace_id, self._cell(uuid)),
+                confirm_namespace(self.lake, self.identifier.namespace, namespace_id),
+                bind_pointer(self._cell(uuid), binds=False),
                 self._list_entry(name.value),
             )
         )
         if has_namespace and pointer:
-            return await self._done(ResolvedName(self.identifier, name, pointer))
+            return await self._answer(pointer, ResolvedName(self.identifier, name, pointer))
         if happened := await self._proof(uuid):
-            return await self._answer_earlier(happened)
+            return await self._answer(happened)
         free = replace(name.value, state="free", updated_ms=self.lake.clock.now_ms())
-        with contextlib.suppress(SwapLost):
-            await self.lake.name(self.identifier).swap(free, expected=name.version)
+        await self.lake.name(self.identifier).try_swap(free, expected=name.version)
         await self.lake.background.run("remove an index entry", update.finish(self.lake, self.identifier, uuid))
         if not has_namespace:
             raise await self._refused(namespace_not_found(self.identifier.namespace), uuid)
@@ -387,7 +361,7 @@ class Creation(Generic[T]):
         if found and not is_made_by(found, self.request):  # S2: this request can never happen with that uuid.
             raise await self._refused(error, uuid)
         if found and is_proof(found, self.request):  # N7
-            return await self._answer_earlier(found)
+            return await self._answer(found)
         try:
             if found is None:
                 await cell.create(_killed(self._drafted(uuid).pointer))
@@ -400,21 +374,13 @@ class Creation(Generic[T]):
             return None
         raise await self._refused(error, uuid)
 
-    async def _done(self, found: ResolvedName) -> "_Answer[T]":
-        answer = await self._answer(found.pointer)
-        await self.lake.background.run("finish create", self._finish(found))
-        return answer
-
-    async def _answer_earlier(self, happened: Versioned[BoundRecord]) -> "_Answer[T]":
-        """The answer to a creation that an earlier attempt completed."""
-        answer = await self._answer(happened)
-        await self.lake.background.run("finish create", self._finish_claim(happened.value))
-        return answer
-
-    async def _answer(self, pointer: Versioned[BoundRecord]) -> "_Answer[T]":
+    async def _answer(self, pointer: Versioned[BoundRecord], found: ResolvedName | None = None) -> "_Answer[T]":
+        """The answer to a creation that happened; `found` is None if an earlier attempt completed it."""
         answer = await self.draft.found(pointer)
         if answer is None:
             raise missing_file(_location_of(pointer.value) or str(self.identifier))
+        work = self._finish(found) if found else self._finish_claim(pointer.value)
+        await self.lake.background.run("finish create", work)
         return _Answer(answer)
 
     async def _finish(self, found: ResolvedName) -> None:

@@ -6,7 +6,7 @@ import gzip
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from sandur.catalog.garbage import written_version
 from sandur.catalog.identifiers import Identifier, Kind, Namespace
@@ -21,7 +21,7 @@ from sandur.iceberg.table_metadata import (
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import CELLS_MAX, BytesLruCache, Lake, LruCache
-from sandur.operations.tables.names import ResolvedName, resolve_name
+from sandur.operations.tables.names import ResolvedName, name_not_found, resolve_name
 from sandur.operations.transactions.resolution import effective_pointer, effective_record
 from sandur.storage.cell import Versioned, gather_all
 from sandur.storage.contract import Version
@@ -49,15 +49,11 @@ class Family(Generic[M]):
     """The operations on metadata that differ between tables and views."""
 
     kind: Kind
-    noun: str
     decode: Callable[[bytes, str], M]
     encode: Callable[[M], bytes]
     log: Callable[[M], Iterable[str]]
     head: Callable[[M, int], Head]
     cache: Callable[["DocumentCache"], BytesLruCache[str, Document[M]]]
-
-    def missing(self, identifier: Identifier) -> NotFound:
-        return NotFound(f"{self.noun} does not exist: {identifier}", subject=self.kind)
 
 
 class DocumentCache(NamedTuple):
@@ -81,14 +77,8 @@ def _table_head(metadata: TableMetadata, now_ms: int) -> Head:
     )
 
 
-def _view_head(metadata: ViewMetadata, now_ms: int) -> Head:
-    # The metadata of a view has neither a time of writing nor a log of earlier files.
-    return Head(metadata_location=metadata.metadata_location or "", last_updated_ms=now_ms)
-
-
 TABLES: Final = Family[TableMetadata](
     kind="table",
-    noun="Table",
     decode=lambda data, location: decode_table_metadata(data, metadata_location=location),
     encode=encode_table_metadata,
     log=lambda metadata: [entry.metadata_file for entry in metadata.metadata_log],
@@ -98,13 +88,15 @@ TABLES: Final = Family[TableMetadata](
 
 VIEWS: Final = Family[ViewMetadata](
     kind="view",
-    noun="View",
     decode=lambda data, location: decode_view_metadata(data, metadata_location=location),
     encode=encode_view_metadata,
     log=lambda metadata: (),  # noqa: ARG005 - the format has no log of metadata files
-    head=_view_head,
+    # Nor a time of writing.
+    head=lambda metadata, now_ms: Head(metadata_location=metadata.metadata_location or "", last_updated_ms=now_ms),
     cache=lambda documents: documents.views,
 )
+
+_FAMILIES: Final[Mapping[Kind, Family[Any]]] = {"table": TABLES, "view": VIEWS}
 
 
 def cached_document(lake: Lake, family: Family[M], location: str) -> Document[M] | None:
@@ -133,22 +125,15 @@ class LoadedHead(NamedTuple):
 
 async def load_head(lake: Lake, kind: Kind, head: Head) -> LoadedHead:
     """Read the metadata file of a table or a view; NotFound if it is missing."""
-    if kind == "view":
-        view = await load_document(lake, VIEWS, head.metadata_location)
-        return LoadedHead(view.metadata, logged_locations(VIEWS, view))
-    table = await load_document(lake, TABLES, head.metadata_location)
-    return LoadedHead(table.metadata, logged_locations(TABLES, table))
+    document = await load_document(lake, _FAMILIES[kind], head.metadata_location)
+    return LoadedHead(document.metadata, logged_locations(_FAMILIES[kind], document))
 
 
 async def prefetch_document(lake: Lake, name: NameRecord) -> None:
     """Read the file that was current when the name was written into the cache: often it still is."""
-    if not name.metadata_location:
-        return
-    with contextlib.suppress(SandurError):  # Only a hint: the pointer decides which file is current.
-        if name.kind == "table":
-            await load_document(lake, TABLES, name.metadata_location)
-        elif name.kind == "view":
-            await load_document(lake, VIEWS, name.metadata_location)
+    if name.metadata_location:
+        with contextlib.suppress(SandurError):  # Only a hint: the pointer decides which file is current.
+            await load_document(lake, _FAMILIES[name.kind], name.metadata_location)
 
 
 async def pointer_document(lake: Lake, family: Family[M], pointer: Versioned[BoundRecord]) -> Document[M] | None:
@@ -297,7 +282,7 @@ async def current_document(lake: Lake, identifier: Identifier) -> Document[Table
     A cached file counts only if it still exists. Its existence is checked in the same round as name and pointer, unless
     reads are instant: then there is no round to save.
     """
-    confirmed, found = None, None
+    confirmed = None
     if lake.store.has_instant_reads:
         heads = lake.feature(_validated_heads)
         head = heads.get(identifier)
@@ -310,7 +295,7 @@ async def current_document(lake: Lake, identifier: Identifier) -> Document[Table
             (_confirm_last_head(lake, identifier), resolve_name(lake, identifier, prefetch=prefetch_document))
         )
     if found is None or not found.is_a("table"):
-        raise TABLES.missing(identifier)
+        raise name_not_found(identifier, "table")
     location = (await effective_head(lake, found)).metadata_location
     is_cached = location in lake.feature(document_cache).tables
     if is_cached and confirmed not in {location, _NOT_SEEN} and not await lake.locations.exists(location):
@@ -425,8 +410,7 @@ def _refs_cache(_lake: Lake) -> BytesLruCache[str, bytes]:
 def _body_with_refs(lake: Lake, document: Document[TableMetadata]) -> bytes:
     """The representation with referenced snapshots only, which is cached too."""
     cache = lake.feature(_refs_cache)
-    cached = cache.get(document.location)
-    if cached is not None:
+    if cached := cache.get(document.location):
         return cached
     body = encode_table_metadata(with_referenced_snapshots_only(document.metadata))
     cache.put(document.location, body, len(body) + REPRESENTATION_OVERHEAD_BYTES)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import BoundRecord, Claim, NameRecord, PurgeOrder, Request, head_of
-from sandur.errors import Busy, NotFound, SwapLost
+from sandur.errors import Busy, SwapLost
 from sandur.operations.idempotency import KeyClaim, claim_for, key_hash_of, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
@@ -16,11 +16,13 @@ from sandur.operations.tables.names import (
     ResolvedName,
     dropped_record,
     finish_drop,
+    name_not_found,
     pointer_cell,
     settle_name,
 )
 from sandur.operations.transactions.resolution import abort_pending
 from sandur.storage.cell import Attempts, Versioned, gather_all
+from sandur.storage.contract import ABSENT
 
 
 async def drop_name(
@@ -51,7 +53,7 @@ async def unregister_table(lake: Lake, identifier: Identifier, request: Request)
     pointer = await drop_name(lake, identifier, kind="table", request=request)
     head = head_of(pointer.value) if pointer else None
     if head is None:
-        raise TABLES.missing(identifier)
+        raise name_not_found(identifier, "table")
     return loaded_table(lake, await load_document(lake, TABLES, head.metadata_location))
 
 
@@ -79,7 +81,7 @@ class _Drop:
             elif pinned and (earlier := await self._find_dropped(pinned)):
                 return earlier
             else:
-                raise NotFound(f"{self.kind.capitalize()} does not exist: {self.identifier}", subject=self.kind)
+                raise name_not_found(self.identifier, self.kind)
             live = await self._find_live()
         raise Busy(f"{self.identifier}: other requests keep changing the name")
 
@@ -160,8 +162,7 @@ async def queue_purge(lake: Lake, found: ResolvedName, *, drop: str) -> None:
         identifier=found.identifier,
         ordered_ms=lake.clock.now_ms(),
     )
-    with contextlib.suppress(SwapLost):  # An earlier attempt queued it.
-        await lake.purge_order(table_uuid, drop).create(order)
+    await lake.purge_order(table_uuid, drop).try_swap(order, expected=ABSENT)  # An earlier attempt may have queued it.
 
 
 async def check_not_purged(lake: Lake, table_uuid: str) -> None:

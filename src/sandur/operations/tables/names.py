@@ -4,7 +4,6 @@ A reader asks what exists under a name (`resolve_name`). A writer first finishes
 (`settle_name`), so that it can rely on the name or reuse it. See the state table in docs/protocol.md.
 """
 
-import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, NamedTuple, TypeVar, get_args
@@ -17,6 +16,7 @@ from sandur.catalog.records import BoundRecord, Catalog, NameRecord, NamespaceRe
 from sandur.errors import Busy, NotFound, SwapLost
 from sandur.operations.lake import Lake
 from sandur.operations.transactions.resolution import (
+    TRIES_MAX,
     abort_pending,
     pending_name_outcome,
     resolve_pending_name,
@@ -26,8 +26,6 @@ from sandur.storage.contract import ABSENT, Expected
 
 P = TypeVar("P", Catalog, NamespaceRecord)
 B = TypeVar("B", bound=BoundRecord)
-
-TRIES_MAX: Final = 8
 
 RENAME: Final = "rename"
 """The operation under which renames claim their keys; `by` of a `moved` name is the hash of that key."""
@@ -68,9 +66,7 @@ class NameSlot(NamedTuple):
 async def resolve_namespace(lake: Lake, namespace: Namespace) -> Versioned[NamespaceRecord] | None:
     """The namespace as a reader sees it; None if it does not exist. One that is being dropped still exists."""
     found = await lake.namespace(namespace).read()
-    if found is None or not await is_namespace_visible(lake, namespace, found.value):
-        return None
-    return found
+    return found if found and await is_namespace_visible(lake, namespace, found.value) else None
 
 
 async def confirm_namespace(lake: Lake, namespace: Namespace, namespace_id: str) -> bool:
@@ -142,6 +138,10 @@ def default_location(lake: Lake, identifier: Identifier, roots: Sequence[str], u
 
 def namespace_not_found(namespace: Namespace) -> NotFound:
     return NotFound(f"Namespace does not exist: {namespace}", subject="namespace")
+
+
+def name_not_found(identifier: Identifier, kind: Kind) -> NotFound:
+    return NotFound(f"{kind.capitalize()} does not exist: {identifier}", subject=kind)
 
 
 Prefetch = Callable[[Lake, NameRecord], Awaitable[None]]
@@ -242,7 +242,9 @@ async def _settle_once(
     record = name.value
     match record.state:
         case "free" | "dropped" | "moved":
-            await _finish_previous(lake, identifier, record)
+            if record.state == "dropped":  # G6: finish the operation that ended a name, before the name is reused.
+                await finish_drop(lake, identifier, record)
+            await _finish_rename(lake, record)
             return NameSlot(name.version, None)
         case "new" if dropping is not None:
             if record.namespace_id != dropping:
@@ -259,14 +261,6 @@ async def _settle_once(
                 name = await lake.name(identifier).swap(active_record(record), expected=name.version)
     bound = await bind_pointer(pointer_cell(lake, record), pointer, binds=dropping is None)  # N7, N7 pending
     return NameSlot(name.version, ResolvedName(identifier, name, bound) if bound else None)
-
-
-async def _finish_previous(lake: Lake, identifier: Identifier, previous: NameRecord) -> None:
-    """G6: finish the operation that ended a name, before the name is reused."""
-    if previous.state == "dropped":
-        await finish_drop(lake, identifier, previous)
-    elif previous.state == "moved":
-        await _finish_rename(lake, previous)
 
 
 async def _force_decision(lake: Lake, name: Versioned[NameRecord]) -> None:
@@ -293,13 +287,12 @@ def active_record(record: NameRecord) -> NameRecord:
 async def activate_name(lake: Lake, found: ResolvedName) -> None:
     """Make a `new` name active once its pointer is bound. A concurrent change of the name wins."""
     if found.name.value.state == "new":
-        with contextlib.suppress(SwapLost):
-            await lake.name(found.identifier).swap(active_record(found.name.value), expected=found.name.version)
+        await lake.name(found.identifier).try_swap(active_record(found.name.value), expected=found.name.version)
 
 
 async def _finish_rename(lake: Lake, moved: NameRecord) -> None:
     """R6 (settle), R9: before a `moved` name is reused, the new name is active and the rename's claim is done."""
-    if moved.other is None:
+    if moved.state != "moved" or moved.other is None:
         return
     cell = lake.name(moved.other)
     other = await cell.read()
@@ -348,12 +341,9 @@ async def finish_drop(lake: Lake, identifier: Identifier, dropped: NameRecord) -
         if found is None or not is_alive(found):
             return
         pointer = await abort_pending(lake, found)
-        try:
-            gone = dropped_record(pointer.value, identifier, by=dropped.by, now_ms=lake.clock.now_ms())
-            await cell.swap(gone, expected=pointer.version)
-        except SwapLost:
-            continue
-        return
+        gone = dropped_record(pointer.value, identifier, by=dropped.by, now_ms=lake.clock.now_ms())
+        if await cell.try_swap(gone, expected=pointer.version):
+            return
     raise Busy(f"table {dropped.uuid}: other requests keep changing its pointer")
 
 

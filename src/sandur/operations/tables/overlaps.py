@@ -10,8 +10,6 @@ O3: a purge looks for volumes after its order is due, a volume for orders after 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from sandur.catalog.garbage import metadata_locations
 from sandur.catalog.locations import Occupied, check_free, find_overlap, is_within, normalize_location, paths_of
 from sandur.catalog.records import BoundRecord, DeltaTable, Pointer, PurgeOrder, Securable
@@ -21,7 +19,7 @@ from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.lake import CELLS_MAX, Lake, LruCache
 from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.drop import is_drop_confirmed
-from sandur.storage.cell import Versioned
+from sandur.storage.cell import Versioned, decode_record
 from sandur.storage.contract import get_many, list_all, list_pages
 
 B = TypeVar("B", bound=BoundRecord)
@@ -75,7 +73,7 @@ async def living_securables(lake: Lake, *, skips_damaged: bool = False) -> list[
         if stored is None:
             continue
         try:
-            current[key] = _decode(key, stored.data, Securable)
+            current[key] = decode_record(key, stored.data, Securable)
         except Unavailable:
             if not skips_damaged:
                 raise
@@ -135,15 +133,8 @@ async def _living(lake: Lake, folder: str, kind: type[B]) -> AsyncIterator[B]:
     async for page in list_pages(lake.store, folder):
         stored = await get_many(lake.store, [entry.key for entry in page])
         for listed, found in zip(page, stored, strict=True):
-            if found and (record := _decode(listed.key, found.data, kind)).state not in _ENDED:
+            if found and (record := decode_record(listed.key, found.data, kind)).state not in _ENDED:
                 yield record
-
-
-def _decode(key: str, data: bytes, kind: type[B]) -> B:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unavailable(f"object {key}: is not a {kind.__name__}: {error}") from error
 
 
 def describe_record(record: BoundRecord) -> str:

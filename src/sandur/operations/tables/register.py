@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -13,7 +13,6 @@ from sandur.catalog.records import AttemptedFile, Head, Request
 from sandur.errors import Busy, Invalid, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.validation import decode_foreign_table_metadata, decode_foreign_view_metadata
-from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.idempotency import FOLLOWS_MAX, ClaimLost, KeyClaim, claim_for
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
@@ -27,6 +26,7 @@ from sandur.operations.tables.documents import (
     Document,
     Family,
     LoadedTable,
+    M,
     cache_document,
     is_gzip,
     loaded_table,
@@ -35,13 +35,11 @@ from sandur.operations.tables.documents import (
     version_in_name,
 )
 from sandur.operations.tables.drop import check_not_purged
-from sandur.operations.tables.names import ResolvedName, allowed_roots, is_alive, resolve_name
+from sandur.operations.tables.names import ResolvedName, allowed_roots, is_alive, name_not_found, resolve_name
 from sandur.operations.tables.overlaps import check_places, places_of
 from sandur.operations.tables.views import LoadedView, loaded_view
 from sandur.operations.transactions.resolution import effective_pointer, resolve_pending
 from sandur.storage.cell import Attempts, gather_all
-
-M = TypeVar("M", TableMetadata, ViewMetadata)
 
 REGISTER: Final = "register-table"
 FILE_BYTES_MAX: Final = 512 << 20
@@ -67,7 +65,7 @@ async def register_table(
         await check_places(lake, places_of(document.metadata))
         if replaced := await _replace_head(lake, identifier, document, request):
             return loaded_table(lake, replaced)
-    draft = DocumentDraft(lake, TABLES, request, lambda _: document, uuid, is_written=True)
+    draft = DocumentDraft(lake, TABLES, request, lambda _: document.metadata, uuid, registered=document)
     return loaded_table(lake, await Creation(lake, identifier, draft, request, REGISTER).run())
 
 
@@ -78,7 +76,8 @@ async def register_view(
     identifier = checked_identifier(Identifier(*namespace, name))
     decode = partial(decode_foreign_view_metadata, metadata_location=metadata_location)
     document = await _read_document(lake, VIEWS, namespace.catalog, metadata_location, decode)
-    draft = DocumentDraft(lake, VIEWS, request, lambda _: document, document.metadata.view_uuid, is_written=True)
+    metadata = document.metadata
+    draft = DocumentDraft(lake, VIEWS, request, lambda _: metadata, metadata.view_uuid, registered=document)
     return loaded_view(await Creation(lake, identifier, draft, request, "register-view").run())
 
 
@@ -142,15 +141,16 @@ class _Replacement:
                 await self.claim.done(location=self.document.location)
                 return self.document
             found = await resolve_name(self.lake, self.identifier)
-            is_table = found is not None and found.is_a("table")
-            if pinned and (not is_table or found is None or found.uuid != pinned):
-                await self.claim.done(error=TABLES.missing(self.identifier))  # G3
-                raise TABLES.missing(self.identifier)
-            if found is None or not is_table:
+            table = found if found and found.is_a("table") else None
+            if pinned and (table is None or table.uuid != pinned):
+                missing = name_not_found(self.identifier, "table")
+                await self.claim.done(error=missing)  # G3
+                raise missing
+            if table is None:
                 if await self.claim.read():
                     raise ClaimLost
                 return None
-            if await self._swap(found):
+            if await self._swap(table):
                 return cache_document(self.lake, TABLES, self.document)
         raise Busy(f"{self.identifier}: too many concurrent commits")
 

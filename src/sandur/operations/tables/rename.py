@@ -1,6 +1,5 @@
 """Rename a table or view (rules R1–R9): the new name first, as `moving`; then the old one, as `moved`."""
 
-import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,7 +8,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.records import Claim, NameRecord, Request
-from sandur.errors import AlreadyExists, Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
+from sandur.errors import AlreadyExists, Busy, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations.idempotency import KeyClaim, claim_for, key_hash_of, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
@@ -20,6 +19,7 @@ from sandur.operations.tables.names import (
     ResolvedName,
     active_record,
     confirm_namespace,
+    name_not_found,
     namespace_not_found,
     resolve_name,
     resolve_namespace,
@@ -46,7 +46,7 @@ async def rename(
     if source == target:
         found = await resolve_name(lake, source)
         if found is None or not found.is_a(kind, formats):
-            raise _missing(source, kind)
+            raise name_not_found(source, kind)
         return found.uuid
     claim = claim_for(lake, request, RENAME)
     # Each name has a mark of its own: one index may list both.
@@ -67,7 +67,10 @@ class _Plan(NamedTuple):
 
 
 class _Refusal(NamedTuple):
-    """Why the rename is refused. It is raised only after the search for a proof that it happened (R8 order)."""
+    """Why the rename is refused. It is raised only after the search for a proof that it happened (R8 order).
+
+    It is not an error itself, because `gather_all` would raise it.
+    """
 
     error: SandurError
 
@@ -122,7 +125,7 @@ class _Rename:
         )
         live, pinned = source.live, self.claim.pinned_uuid
         if live is None or not live.is_a(self.kind, self.formats) or (pinned and live.uuid != pinned):  # R8 pin
-            return _Refusal(_missing(self.source, self.kind))
+            return _Refusal(name_not_found(self.source, self.kind))
         if namespace is None:
             return _Refusal(namespace_not_found(self.target.namespace))
         if target.live:
@@ -141,9 +144,8 @@ class _Rename:
 
     async def _is_proven(self) -> bool:
         """R8 proof: only a name that is `moved` by a rename of this claim proves the rename."""
-        if self.claim.held is None or not self.claim.held.value.renames:
-            return False
-        return await self._is_moved_by(self.claim.held.value.renames)
+        renames = self.claim.held.value.renames if self.claim.held else ()
+        return bool(renames) and await self._is_moved_by(renames)
 
     async def _is_moved_by(self, renames: Collection[str]) -> bool:
         old = await self.lake.name(self.source).read()
@@ -161,35 +163,25 @@ class _Rename:
             renamed_by=self.request.source.principal,
             updated_ms=self.lake.clock.now_ms(),
         )
-        try:
-            new = await target.swap(moving, expected=plan.expected)  # R2
-        except SwapLost:
+        new = await target.try_swap(moving, expected=plan.expected)  # R2
+        if new is None:
             return False
         if not await confirm_namespace(self.lake, self.target.namespace, plan.namespace_id):  # R3
-            await self._give_back(new)
+            await target.try_swap(replace(new.value, state="free"), expected=new.version)
             raise namespace_not_found(self.target.namespace)
         moved = replace(moving, state="moved", other=self.target, other_version="", by=key_hash_of(self.request) or "")
         try:
             await source.swap(moved, expected=plan.source.name.version)  # R4: the rename happens here.
         except SwapLost as lost:
             if lost.is_definite:
-                await self._give_back(new)
+                await target.try_swap(replace(new.value, state="free"), expected=new.version)
                 return False
             if not await self._is_moved_by({rename_id}):
                 raise OutcomeUnknown(f"{self.source}: the answer to the rename was lost") from lost
         await self.lake.background.run("finish rename", self._finish(new))
         return True
 
-    async def _give_back(self, new: Versioned[NameRecord]) -> None:
-        with contextlib.suppress(SwapLost):
-            await self.lake.name(self.target).swap(replace(new.value, state="free"), expected=new.version)
-
     async def _finish(self, new: Versioned[NameRecord]) -> None:
         """R5, after the answer: activate the new name. The old one stays `moved` until it is reused."""
-        with contextlib.suppress(SwapLost):
-            await self.lake.name(self.target).swap(active_record(new.value), expected=new.version)
+        await self.lake.name(self.target).try_swap(active_record(new.value), expected=new.version)
         await self.claim.finish()
-
-
-def _missing(identifier: Identifier, kind: Kind) -> NotFound:
-    return NotFound(f"{kind.capitalize()} does not exist: {identifier}", subject=kind)

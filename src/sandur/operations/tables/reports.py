@@ -11,8 +11,8 @@ from sandur.catalog.records import Request, Source
 from sandur.errors import BadRequest, Unavailable
 from sandur.iceberg.snapshots import Snapshot
 from sandur.operations.lake import Lake
-from sandur.operations.tables.documents import TABLES, current_document
-from sandur.operations.tables.names import resolve_name
+from sandur.operations.tables.documents import current_document
+from sandur.operations.tables.names import name_not_found, resolve_name
 from sandur.storage.contract import ABSENT
 
 REPORT_BYTES_MAX: Final = 1 << 20
@@ -66,7 +66,7 @@ async def _store_report(lake: Lake, identifier: Identifier, report: bytes, reque
         raise BadRequest(f"metrics report of {identifier}: cannot be decoded: {error}") from error
     found = await resolve_name(lake, identifier)
     if found is None or not found.is_a("table"):
-        raise TABLES.missing(identifier)
+        raise name_not_found(identifier, "table")
     if len(report) > REPORT_BYTES_MAX:
         return
     report_id = lake.clock.new_id()

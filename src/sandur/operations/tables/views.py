@@ -21,8 +21,8 @@ from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import Commit, check_updates, sets_paths
 from sandur.operations.tables.create import DocumentDraft, chosen_location, with_defaults
 from sandur.operations.tables.creation import Creation
-from sandur.operations.tables.documents import VIEWS, Document, effective_head, encode_document, load_document
-from sandur.operations.tables.names import allowed_roots, resolve_name
+from sandur.operations.tables.documents import VIEWS, Document, effective_head, load_document
+from sandur.operations.tables.names import allowed_roots, name_not_found, resolve_name
 from sandur.operations.tables.overlaps import occupied_places
 
 
@@ -41,19 +41,18 @@ async def create_view(lake: Lake, namespace: Namespace, create: CreateView, requ
     roots = await allowed_roots(lake, namespace.catalog)
     locations.check_paths(properties, roots)
 
-    def document(uuid: str) -> Document[ViewMetadata]:
+    def metadata(uuid: str) -> ViewMetadata:
         location = chosen_location(lake, create.location, roots, identifier, uuid)
-        metadata = create_view_metadata(create, location=location, view_uuid=uuid, now_ms=lake.clock.now_ms())
-        return encode_document(lake, VIEWS, metadata, version=0, request=request)
+        return create_view_metadata(create, location=location, view_uuid=uuid, now_ms=lake.clock.now_ms())
 
-    draft = DocumentDraft(lake, VIEWS, request, document)
+    draft = DocumentDraft(lake, VIEWS, request, metadata)
     return loaded_view(await Creation(lake, identifier, draft, request, "create-view").run())
 
 
 async def load_view(lake: Lake, identifier: Identifier) -> LoadedView:
     found = await resolve_name(lake, identifier)
     if found is None or not found.is_a("view"):
-        raise VIEWS.missing(identifier)
+        raise name_not_found(identifier, "view")
     head = await effective_head(lake, found)
     return loaded_view(await load_document(lake, VIEWS, head.metadata_location))
 

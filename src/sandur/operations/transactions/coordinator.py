@@ -3,6 +3,7 @@
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -55,27 +56,22 @@ def _creates(commit: TableCommit) -> bool:
     return any(isinstance(requirement, AssertCreate) for requirement in commit.requirements)
 
 
+@dataclass
 class _Transaction:
     """One request. Its record makes all of it visible at once, and is its claim if there is a key."""
 
-    def __init__(
-        self,
-        lake: Lake,
-        commits: Sequence[tuple[Identifier, TableCommit]],
-        roots: tuple[str, ...],
-        occupied: Sequence[Occupied],
-        request: Request,
-    ) -> None:
-        self._lake = lake
-        self._commits = commits
-        self._roots = roots
-        self._occupied = occupied
-        self._request = request
-        self._id = key_hash_of(request) or lake.clock.new_id()
-        self._cell = lake.transaction(self._id)
-        self._record: Versioned[Transaction] | None = None
-        self._started_ms = 0
-        self._unreadable: SandurError | None = None
+    _lake: Lake
+    _commits: Sequence[tuple[Identifier, TableCommit]]
+    _roots: tuple[str, ...]
+    _occupied: Sequence[Occupied]
+    _request: Request
+    _record: Versioned[Transaction] | None = None
+    _started_ms: int = 0
+    _unreadable: SandurError | None = None
+
+    def __post_init__(self) -> None:
+        self._id = key_hash_of(self._request) or self._lake.clock.new_id()
+        self._cell = self._lake.transaction(self._id)
 
     async def run(self) -> None:
         async for _ in Attempts(self._lake.clock):
@@ -93,17 +89,15 @@ class _Transaction:
             return True
         try:
             await self._prepare(parts, begun)
-        except Replayed:
-            await self._abort(parts, None)
-            return True
-        except (Overtaken, Busy):  # Nothing is decided: another attempt may succeed.
-            await self._abort(parts, None)
-            return False
         except Definite as error:
             await self._abort(parts, error)
             raise
-        except SandurError:
+        except (Replayed, Overtaken, SandurError) as error:
             await self._abort(parts, None)
+            if isinstance(error, Overtaken | Busy):  # Nothing is decided: another attempt may succeed.
+                return False
+            if isinstance(error, Replayed):
+                return True
             raise
         if not await self._commit(parts):
             _release(parts)

@@ -6,7 +6,7 @@ counts once the record of the transaction is committed.
 
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple
 
 from msgspec.structs import replace
 
@@ -14,20 +14,18 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import check_free, find_overlap
 from sandur.catalog.records import BoundRecord, NameRecord, Participant, Pending, Pointer, Request
 from sandur.errors import Busy, Conflict, SandurError, SwapLost
-from sandur.iceberg.table_metadata import TableMetadata
-from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.index import update
 from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts
 from sandur.operations.tables.commit import Base, Change, Draft, commit_time_ms, draft_next, read_base
-from sandur.operations.tables.create import create_refusal, new_document_record
-from sandur.operations.tables.creation import confirm_created, is_made_by, is_proof, sign_record
+from sandur.operations.tables.create import DocumentDraft, create_refusal
+from sandur.operations.tables.creation import is_made_by, is_proof, sign_record
 from sandur.operations.tables.documents import (
     Document,
     Family,
+    M,
     cache_document,
-    encode_document,
     is_written_by,
     pointer_document,
     write_document,
@@ -35,6 +33,8 @@ from sandur.operations.tables.documents import (
 from sandur.operations.tables.names import (
     active_record,
     bind_pointer,
+    confirm_namespace,
+    name_not_found,
     namespace_not_found,
     resolve_name,
     resolve_namespace,
@@ -44,8 +44,6 @@ from sandur.operations.tables.overlaps import occupied_places, places_of
 from sandur.operations.transactions.resolution import TransactionAge, effective_pointer
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT, Expected
-
-M = TypeVar("M", TableMetadata, ViewMetadata)
 
 
 class Attempt(NamedTuple):
@@ -92,7 +90,7 @@ class ChangedTable(Generic[M]):
         is_found = found is not None and found.name.value.kind == self.family.kind
         self.base = await read_base(self.lake, self.family, found, older_than=age) if found and is_found else None
         if self.base is None:
-            self.refusal = self.family.missing(self.identifier)
+            self.refusal = name_not_found(self.identifier, self.family.kind)
             self.is_applied = await self._is_applied_elsewhere()
             return
         self.refusal = None
@@ -206,15 +204,11 @@ class CreatedTable(Generic[M]):
     async def read(self, attempt: Attempt) -> None:
         """N1: the namespace and a free name. A transaction that is creating the name is resolved first (T5)."""
         del attempt
-        (namespace, slot, in_use), occupied = await gather_all(
+        namespace, slot, in_use, occupied = await gather_all(
             (
-                gather_all(
-                    (
-                        resolve_namespace(self.lake, self.identifier.namespace),
-                        settle_name(self.lake, self.identifier),
-                        self.lake.pointer(self.table_uuid).read(),
-                    )
-                ),
+                resolve_namespace(self.lake, self.identifier.namespace),
+                settle_name(self.lake, self.identifier),
+                self.lake.pointer(self.table_uuid).read(),
                 occupied_places(self.lake),
             )
         )
@@ -246,17 +240,9 @@ class CreatedTable(Generic[M]):
 
     async def prepare(self, attempt: Attempt) -> None:
         """T3: write the file and the pointer, then the name as `pending`."""
-        document = encode_document(self.lake, self.family, self.metadata, version=0, request=self.request)
-        made = new_document_record(
-            self.lake,
-            self.family,
-            document,
-            self.request,
-            uuid=self.uuid,
-            table_uuid=self.table_uuid,
-            registers=False,
-        )
-        pointer = sign_record(self.lake, made.pointer, self.identifier, self.request)
+        draft = DocumentDraft(self.lake, self.family, self.request, lambda _: self.metadata, self.table_uuid)
+        made = draft.made(self.uuid)
+        document, pointer = made.answer, sign_record(self.lake, made.pointer, self.identifier, self.request)
         aside = [
             write_document(self.lake, document),
             update.mark(self.lake, self.identifier, self.uuid),  # I1
@@ -270,10 +256,8 @@ class CreatedTable(Generic[M]):
         await self._write_name(attempt, document.location)
 
     async def _write_pointer(self, pointer: BoundRecord, expected: Expected) -> None:
-        try:
-            await self.lake.bound_record(self.uuid, "iceberg").swap(pointer, expected=expected)
-        except SwapLost:
-            raise Overtaken from None
+        if await self.lake.bound_record(self.uuid, "iceberg").try_swap(pointer, expected=expected) is None:
+            raise Overtaken
 
     async def _write_name(self, attempt: Attempt, location: str) -> None:
         """Write the name as `pending`; settle it again if the swap is lost."""
@@ -289,26 +273,23 @@ class CreatedTable(Generic[M]):
         cell = self.lake.name(self.identifier)
         expected = self.expected
         async for _ in Attempts(self.lake.clock):
-            try:
-                await cell.swap(wanted, expected=expected)
-            except SwapLost:
-                found = await cell.read()
-                if found and (found.value.state, found.value.attempt) == ("pending", attempt.attempt):  # T1
-                    return
-                slot = await settle_name(self.lake, self.identifier)
-                if slot.live:
-                    raise Overtaken from None
-                expected = slot.expected
-                continue
-            return
+            if await cell.try_swap(wanted, expected=expected):
+                return
+            found = await cell.read()
+            if found and (found.value.state, found.value.attempt) == ("pending", attempt.attempt):  # T1
+                return
+            slot = await settle_name(self.lake, self.identifier)
+            if slot.live:
+                raise Overtaken
+            expected = slot.expected
         raise Busy(f"{self.identifier}: other requests keep changing the name")
 
     async def confirm(self) -> None:
         """T3 namespace, T3 pointer: N4 and N5, after the names are written and before the transaction commits."""
-        cell = self.lake.pointer(self.uuid)
-        (has_namespace, pointer), occupied = await gather_all(
+        has_namespace, pointer, occupied = await gather_all(
             (
-                confirm_created(self.lake, self.identifier, self.namespace_id, cell),
+                confirm_namespace(self.lake, self.identifier.namespace, self.namespace_id),
+                bind_pointer(self.lake.pointer(self.uuid), binds=False),
                 occupied_places(self.lake),  # A volume that is created later finds the pointer.
             )
         )
@@ -348,11 +329,8 @@ async def finish_participant(lake: Lake, transaction: str, attempt: str, partici
         if found.value.head:
             await lake.feature(Receipts).ensure(found.value.table_uuid, found.value.head)  # C5 (help)
         await lake.feature(Receipts).ensure(found.value.table_uuid, pending.head)
-        try:
-            await cell.swap(replace(effective.value, state="live"), expected=effective.version)
-        except SwapLost:
-            continue
-        return
+        if await cell.try_swap(replace(effective.value, state="live"), expected=effective.version):
+            return
     raise Busy(f"table {participant.uuid}: other requests keep changing its pointer")
 
 
