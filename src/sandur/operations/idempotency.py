@@ -38,11 +38,6 @@ class KeyClaim:
         return self._cell is not None
 
     @property
-    def is_open(self) -> bool:
-        """Whether this request holds the claim and no outcome is final."""
-        return self.held is not None and self.held.value.state == "open"
-
-    @property
     def pinned_uuid(self) -> str | None:
         """The uuid that the claim commits this request to; None while the claim is not held."""
         return self.held.value.uuid if self.held else None
@@ -82,13 +77,13 @@ class KeyClaim:
 
     async def finish(self, *, location: str = "", answer: str = "") -> None:
         """Make success final in the background. If the claim was taken over, the new owner finds the change itself."""
-        if self.is_open:
+        if self.held and self.held.value.state == "open":
             with contextlib.suppress(ClaimLost):
                 await self.done(location=location, answer=answer)
 
     async def release(self) -> None:
         """Leave the claim to the next retry at once: this attempt gave up and nothing of it can still take effect."""
-        if self.held and self.is_open:
+        if self.held and self.held.value.state == "open":
             # If this fails, the claim is taken over once it is stale.
             with contextlib.suppress(ClaimLost, SandurError):
                 await self._swap(replace(self.held.value, started_ms=0))

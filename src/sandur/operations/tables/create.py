@@ -182,17 +182,11 @@ async def _stage_table(
     try:
         return await _write_stage(lake, identifier, metadata_of, lake.clock.new_uuid(), claim)
     except ClaimLost:
-        return await _continue_stage(lake, identifier, metadata_of, claim)
+        followed = await claim.follow()
     except SandurError:
         await claim.release()
         raise
-
-
-async def _continue_stage(
-    lake: Lake, identifier: Identifier, metadata_of: Callable[[str], TableMetadata], claim: KeyClaim
-) -> LoadedTable:
-    """The stage of the first attempt or, if that attempt did not get so far, one with the same uuid."""
-    followed = await claim.follow()
+    # The stage of the first attempt or, if that attempt did not get so far, one with the same uuid.
     if stage := await lake.stage(identifier, followed.uuid).read():
         return LoadedTable(metadata=bytes(stage.value.metadata), table_uuid=followed.uuid)
     if followed.state == "done":  # Committed or expired since; the first answer is still what the client wants.

@@ -43,7 +43,7 @@ async def drop_name(
     drop_id = key_hash_of(request) or lake.clock.new_id()
     drop = _Drop(lake, identifier, kind, formats, claim, drop_id, purge=purge)
     try:
-        return await run_exactly_once(claim, drop.attempt, drop.replay)
+        return await run_exactly_once(claim, drop.attempt, lambda done: drop.read_pointer(done.uuid))
     finally:
         await lake.background.run("finish drop", update.finish(lake, identifier, drop_id))
 
@@ -85,9 +85,6 @@ class _Drop:
             live = await self._find_live()
         raise Busy(f"{self.identifier}: other requests keep changing the name")
 
-    async def replay(self, done: Claim) -> Versioned[BoundRecord] | None:
-        return await self._read_pointer(done.uuid)
-
     async def _find_live(self) -> ResolvedName | None:
         """D1: what there is to drop."""
         live = (await settle_name(self.lake, self.identifier)).live
@@ -95,13 +92,13 @@ class _Drop:
 
     async def _find_dropped(self, uuid: str) -> Versioned[BoundRecord] | None:
         """What an earlier attempt dropped: a request that reuses the name first records that at the pointer (G6)."""
-        pointer = await self._read_pointer(uuid)
+        pointer = await self.read_pointer(uuid)
         if pointer is None or (pointer.value.state, pointer.value.by) != ("dropped", self.id):
             return None
         await self.lake.background.run("finish drop", self.claim.finish())
         return pointer
 
-    async def _read_pointer(self, uuid: str) -> Versioned[BoundRecord] | None:
+    async def read_pointer(self, uuid: str) -> Versioned[BoundRecord] | None:
         """The pointer of that uuid in any of the formats: the claim records only the uuid."""
         found = await gather_all(self.lake.bound_record(uuid, one).read() for one in self.formats)
         return next((pointer for pointer in found if pointer), None)

@@ -22,7 +22,6 @@ from sandur.operations.tables.commit import Base, Change, Draft, commit_time_ms,
 from sandur.operations.tables.create import DocumentDraft, create_refusal
 from sandur.operations.tables.creation import is_made_by, is_proof, sign_record
 from sandur.operations.tables.documents import (
-    Document,
     Family,
     M,
     cache_document,
@@ -143,15 +142,12 @@ class ChangedTable(Generic[M]):
         if metadata is not base.document.metadata:
             operation, now_ms = self.change.operation(metadata), commit_time_ms(self.lake, base)
             draft = draft_next(self.lake, self.family, base, metadata, operation, self.request, now_ms=now_ms)
-            work.append(self._write(draft.document))
+            work.append(write_document(self.lake, draft.document))
             work.append(self.listing.begin(base.document.metadata, metadata))  # I1
         pending = Pending(transaction=attempt.transaction, attempt=attempt.attempt, head=draft.head)
         *_, is_pending = await gather_all([*work, self._swap_in(pending, base.pointer)])
+        cache_document(self.lake, self.family, draft.document)
         return bool(is_pending)
-
-    async def _write(self, document: Document[M]) -> None:
-        await write_document(self.lake, document)
-        cache_document(self.lake, self.family, document)
 
     async def _swap_in(self, pending: Pending, pointer: Versioned[Pointer]) -> bool:
         cell = self.lake.pointer(pointer.value.uuid)
