@@ -125,7 +125,7 @@ def origin() -> DeltaWorld:
     return asyncio.run(make_delta_world())
 
 
-async def _calls(mutation: Mutation, origin: DeltaWorld) -> int:
+async def _count_calls(mutation: Mutation, origin: DeltaWorld) -> int:
     world = origin.copy()
     spy = SpyStore(world.store)
     server = world.server(spy)
@@ -134,7 +134,7 @@ async def _calls(mutation: Mutation, origin: DeltaWorld) -> int:
     return len(spy.calls)
 
 
-async def _killed(mutation: Mutation, origin: DeltaWorld, *, dies_at: int, death: Death) -> tuple[DeltaWorld, bool]:
+async def _kill(mutation: Mutation, origin: DeltaWorld, *, dies_at: int, death: Death) -> tuple[DeltaWorld, bool]:
     """The state after the crash, and whether the crash came after the answer."""
     world = origin.copy()
     store: ObjectStore
@@ -169,9 +169,9 @@ async def _definite_answer(mutation: Mutation, world: DeltaWorld) -> str:
 async def test_a_killed_change_is_all_or_nothing_and_a_retry_reports_which(
     mutation: Mutation, origin: DeltaWorld
 ) -> None:
-    for dies_at in range(1, await _calls(mutation, origin) + 1):
+    for dies_at in range(1, await _count_calls(mutation, origin) + 1):
         for death in get_args(Death):
-            world, is_answered = await _killed(mutation, origin, dies_at=dies_at, death=death)
+            world, is_answered = await _kill(mutation, origin, dies_at=dies_at, death=death)
             await check_delta_invariants(world)
             before = await mutation.applied(world)
             assert before or not is_answered, "acknowledged and not applied"
@@ -188,8 +188,8 @@ async def test_a_killed_change_is_all_or_nothing_and_a_retry_reports_which(
 async def test_an_unconfirmed_creation_can_be_repeated_or_swept(origin: DeltaWorld) -> None:
     """An abandoned creation is invisible, at whatever step it died."""
     mutation = MUTATIONS[0]
-    for dies_at in range(1, await _calls(mutation, origin) + 1):
-        world, is_answered = await _killed(mutation, origin, dies_at=dies_at, death="before")
+    for dies_at in range(1, await _count_calls(mutation, origin) + 1):
+        world, is_answered = await _kill(mutation, origin, dies_at=dies_at, death="before")
         if is_answered:
             continue
         is_visible = await mutation.applied(world)

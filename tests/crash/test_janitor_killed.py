@@ -116,7 +116,7 @@ def _copy(garbage: Cluster) -> Cluster:
     return cluster
 
 
-async def _swept(cluster: Cluster) -> tuple[frozenset[str], Mapping[Identifier, str]]:
+async def _sweep(cluster: Cluster) -> tuple[frozenset[str], Mapping[Identifier, str]]:
     """All keys and all visible names after several runs with days between them."""
     for _ in range(4):
         await cluster.sweep()
@@ -127,9 +127,9 @@ async def _swept(cluster: Cluster) -> tuple[frozenset[str], Mapping[Identifier, 
 
 async def test_only_living_records_remain(garbage: Cluster) -> None:
     cluster = _copy(garbage)
-    _, before = await _swept(_copy(garbage))
+    _, before = await _sweep(_copy(garbage))
 
-    keys, shown = await _swept(cluster)
+    keys, shown = await _sweep(cluster)
 
     layout = cluster.server().layout
     assert {identifier.name for identifier in shown} == {"kept", "changed", "new", "made", "neighbour"}
@@ -155,7 +155,7 @@ async def test_the_next_run_finishes_after_a_death_at_any_call(garbage: Cluster,
     spy = SpyStore(_copy(garbage).store)
     await run_janitors(_copy(garbage).server(spy), {}, on_error=ReportedErrors())
     calls = len(spy.calls)
-    whole = await _swept(_copy(garbage))
+    whole = await _sweep(_copy(garbage))
     assert calls > 100
 
     for dies_at in range(1, calls + 1):
@@ -166,7 +166,7 @@ async def test_the_next_run_finishes_after_a_death_at_any_call(garbage: Cluster,
         for _ in range(10):  # Calls that ran concurrently with the dead one end as well.
             await asyncio.sleep(0)
 
-        keys, shown = await _swept(cluster)
+        keys, shown = await _sweep(cluster)
 
         assert shown == whole[1], f"died at call {dies_at}"
         assert keys == whole[0], f"died at call {dies_at}"

@@ -24,7 +24,7 @@ def origin() -> World:
     return asyncio.run(make_world())
 
 
-async def _calls(mutation: Mutation, origin: World) -> int:
+async def _count_calls(mutation: Mutation, origin: World) -> int:
     """The number of storage calls of the mutation, with its background work."""
     world = origin.copy()
     spy = SpyStore(world.store)
@@ -35,7 +35,7 @@ async def _calls(mutation: Mutation, origin: World) -> int:
     return len(spy.calls)
 
 
-async def _killed(mutation: Mutation, origin: World, *, dies_at: int, death: Death) -> tuple[World, bool]:
+async def _kill(mutation: Mutation, origin: World, *, dies_at: int, death: Death) -> tuple[World, bool]:
     """The state after the crash, and whether the crash came after the answer."""
     world = origin.copy()
     store: ObjectStore
@@ -55,7 +55,7 @@ async def _killed(mutation: Mutation, origin: World, *, dies_at: int, death: Dea
 
 
 async def _check_death(mutation: Mutation, aftermath: Aftermath, origin: World, *, dies_at: int, death: Death) -> None:
-    world, is_answered = await _killed(mutation, origin, dies_at=dies_at, death=death)
+    world, is_answered = await _kill(mutation, origin, dies_at=dies_at, death=death)
     before = await mutation.applied(world)
     assert before <= 1
     assert before == 1 or not is_answered, "acknowledged and not applied"
@@ -79,7 +79,7 @@ async def _check_death(mutation: Mutation, aftermath: Aftermath, origin: World, 
 async def test_a_killed_mutation_is_all_or_nothing_and_a_retry_reports_which(
     mutation: Mutation, aftermath: Aftermath, origin: World
 ) -> None:
-    for dies_at in range(1, await _calls(mutation, origin) + 1):
+    for dies_at in range(1, await _count_calls(mutation, origin) + 1):
         for death in get_args(Death):
             await _check_death(mutation, aftermath, origin, dies_at=dies_at, death=death)
 
@@ -99,6 +99,6 @@ _LATER = [
 async def test_the_retry_of_a_killed_mutation_gets_the_right_answer_after_requests_of_others(
     mutation: Mutation, aftermath: Aftermath, origin: World
 ) -> None:
-    for dies_at in range(1, await _calls(mutation, origin) + 1):
+    for dies_at in range(1, await _count_calls(mutation, origin) + 1):
         for death in get_args(Death):
             await _check_death(mutation, aftermath, origin, dies_at=dies_at, death=death)

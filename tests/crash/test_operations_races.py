@@ -62,11 +62,11 @@ class StallingCluster:
         return quick
 
 
-async def _all(*calls: Awaitable[object]) -> list[str]:
+async def _answers(*calls: Awaitable[object]) -> list[str]:
     return list(await asyncio.gather(*(answer(one) for one in calls)))
 
 
-async def _drained(*servers: Lake) -> None:
+async def _drain(*servers: Lake) -> None:
     for server in servers:
         await server.background.drain()
 
@@ -85,7 +85,7 @@ async def test_commits_of_eight_writers_to_one_table_are_applied_exactly_once(se
         return [await answer(commit_table(server, T, change, sent[n])) for n, change in changes]
 
     said = await asyncio.gather(*(committer(n) for n in range(8)))
-    await _drained(*servers)
+    await _drain(*servers)
 
     assert {one for some in said for one in some} == {OK}
     fresh = make_lake(cluster.kept, cluster.clock)
@@ -101,10 +101,10 @@ async def test_one_of_two_appends_to_the_same_snapshot_is_refused(seed: int) -> 
     await cluster.open("t")
     one, two = cluster.server(), cluster.server()
 
-    said = await _all(
+    said = await _answers(
         commit_table(one, T, append(1), request("one")), commit_table(two, T, append(2), keyed_request("two"))
     )
-    await _drained(one, two)
+    await _drain(one, two)
 
     assert sorted(said) == ["Conflict", OK]
     current = content(await load(make_lake(cluster.kept, cluster.clock), T))["current-snapshot-id"]
@@ -119,12 +119,12 @@ async def test_one_of_two_finalizations_of_a_stage_wins_and_its_file_stays(seed:
     servers = [cluster.server() for _ in range(3)]
     one, other = (create_commit(UUID, set_property("by", by)) for by in ("one", "other"))
 
-    said = await _all(
+    said = await _answers(
         commit_table(servers[0], T, one, request("one")),
         commit_table(servers[1], T, other, request("other")),
         commit_table(servers[2], T, one, request("one")),
     )
-    await _drained(*servers)
+    await _drain(*servers)
 
     fresh = make_lake(cluster.kept, cluster.clock)
     loaded = await load(fresh, T)
@@ -141,12 +141,12 @@ async def test_exactly_one_of_a_child_creation_and_the_drop_of_its_namespace_win
     creator, dropper, reader = cluster.server(), cluster.server(), cluster.server()
     child = identifier_of("t", ELSEWHERE)
 
-    created, dropped, _ = await _all(
+    created, dropped, _ = await _answers(
         create_table(creator, ELSEWHERE, table("t"), keyed_request("create") if seed % 2 else request("create")),
         drop_namespace(dropper, ELSEWHERE, request("drop namespace")),
         load_table(reader, child),
     )
-    await _drained(creator, dropper, reader)
+    await _drain(creator, dropper, reader)
 
     is_there = await table_exists(make_lake(cluster.kept, cluster.clock), child)
     assert (created, dropped) in {(OK, "NotEmpty"), ("NotFound", OK)}
@@ -161,11 +161,11 @@ async def test_a_transaction_that_creates_a_table_races_with_the_drop_of_its_nam
     child = identifier_of("new", ELSEWHERE)
     changes = [(T, append(1)), (child, create_commit(UUID))]
 
-    said, dropped = await _all(
+    said, dropped = await _answers(
         commit_transaction(writer, "main", changes, request("transaction")),
         drop_namespace(dropper, ELSEWHERE, request("drop namespace")),
     )
-    await _drained(writer, dropper)
+    await _drain(writer, dropper)
 
     fresh = make_lake(cluster.kept, cluster.clock)
     has_snapshot = content(await load(fresh, T))["current-snapshot-id"] == 1
@@ -190,7 +190,7 @@ async def test_a_takeover_and_a_slow_original_apply_once_with_the_same_answer(se
         return said
 
     said = await asyncio.gather(*(attempt(server) for server in servers))
-    await _drained(*servers)
+    await _drain(*servers)
 
     whole = await check_invariants(make_lake(cluster.kept, cluster.clock))
     assert set(said) <= {OK, "Busy"}
@@ -209,10 +209,10 @@ async def test_readers_of_two_tables_never_see_half_a_transaction(seed: int) -> 
             first, second = [content(await load(reader, one))["current-snapshot-id"] for one in (T, U)]
             seen.append((first == 1, second == 1))
 
-    said, *_ = await _all(
+    said, *_ = await _answers(
         commit_transaction(writer, "main", [(T, append(1)), (U, append(1))], request("transaction")), look_at_both()
     )
-    await _drained(writer, reader)
+    await _drain(writer, reader)
 
     assert said == OK
     assert (True, False) not in seen
@@ -237,7 +237,7 @@ async def test_transactions_in_opposite_order_all_succeed(seed: int) -> None:
         return said
 
     said = await asyncio.gather(*(served(number) for number in range(6)))
-    await _drained(*servers)
+    await _drain(*servers)
 
     fresh = make_lake(cluster.kept, cluster.clock)
     assert set(said) == {OK}
@@ -263,7 +263,7 @@ async def test_a_dead_server_does_not_block_the_others() -> None:
         _, said = await asyncio.gather(
             die(dying), answer(commit_table(living, T, commit(set_property("living", "1")), request("living")))
         )
-        await _drained(dying, living)
+        await _drain(dying, living)
 
         assert said == OK
         await check_invariants(make_lake(cluster.kept, cluster.clock))

@@ -20,7 +20,7 @@ def origin() -> World:
     return asyncio.run(make_world())
 
 
-async def _writes(mutation: Mutation, origin: World) -> int:
+async def _count_writes(mutation: Mutation, origin: World) -> int:
     world = origin.copy()
     spy = SpyStore(world.store)
     server = world.server(spy)
@@ -52,7 +52,7 @@ async def _check_lost_answer(
 
 
 async def _check_all(mutation: Mutation, origin: World, *, is_retrying: bool) -> None:
-    for loses_at in range(1, await _writes(mutation, origin) + 1):
+    for loses_at in range(1, await _count_writes(mutation, origin) + 1):
         for fate in get_args(Fate):
             for delivery in get_args(Delivery) if fate == "late" else ("before the retry",):
                 await _check_lost_answer(

@@ -28,7 +28,7 @@ def origin() -> World:
     return asyncio.run(make_world())
 
 
-async def _calls(mutation: Mutation, origin: World, sent: Request) -> int:
+async def _count_calls(mutation: Mutation, origin: World, sent: Request) -> int:
     world = origin.copy()
     spy = SpyStore(world.store)
     server = world.server(spy)
@@ -38,9 +38,7 @@ async def _calls(mutation: Mutation, origin: World, sent: Request) -> int:
     return len(spy.calls)
 
 
-async def _killed(
-    mutation: Mutation, origin: World, sent: Request, *, dies_at: int, death: Death
-) -> tuple[World, bool]:
+async def _kill(mutation: Mutation, origin: World, sent: Request, *, dies_at: int, death: Death) -> tuple[World, bool]:
     """The state after the crash, and whether the crash came after the answer."""
     world = origin.copy()
     server = world.server(DyingStore(world.store, dies_at=dies_at, after=death == "after"))
@@ -56,7 +54,7 @@ async def _killed(
 
 async def _check(mutation: Mutation, origin: World, *, dies_at: int, death: Death) -> None:
     sent = keyed_request(str(mutation))
-    world, is_answered = await _killed(mutation, origin, sent, dies_at=dies_at, death=death)
+    world, is_answered = await _kill(mutation, origin, sent, dies_at=dies_at, death=death)
     where = f"{mutation}, dies {death} call {dies_at}"
     if is_answered:
         assert await mutation.seen(world.server()) == mutation.expected, where
@@ -81,15 +79,15 @@ async def _lists_agree(world: World, where: str) -> None:
     await visit_marks(server)
     for scope in (CATALOGS, namespaces_scope("main", None), names_scope(SCHEMA)):
         fresh = world.server()
-        assert await _listed(fresh, scope) == await _true(fresh, scope), (where, scope)
+        assert await _listed_names(fresh, scope) == await _stored_names(fresh, scope), (where, scope)
 
 
-async def _listed(server: Lake, scope: Scope) -> dict[str, str]:
+async def _listed_names(server: Lake, scope: Scope) -> dict[str, str]:
     page = await read_page(server, scope, last=None, wanted=None)
     return {entry.name: entry.uuid for entry in page.entries}
 
 
-async def _true(server: Lake, scope: Scope) -> dict[str, str]:
+async def _stored_names(server: Lake, scope: Scope) -> dict[str, str]:
     truth = await read_entries(server, scope, await list_written_names(server, scope))
     return {name: entry.uuid for name, entry in truth.items() if entry}
 
@@ -108,7 +106,7 @@ async def test_every_mutation_is_visible(origin: World, mutation: Mutation) -> N
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 async def test_a_retry_applies_a_killed_mutation_once(origin: World, mutation: Mutation) -> None:
     """Every seventh call, and the first and last ones: the whole matrix is below."""
-    calls = await _calls(mutation, origin, keyed_request(str(mutation)))
+    calls = await _count_calls(mutation, origin, keyed_request(str(mutation)))
     chosen = sorted({1, calls, *range(2, calls, 7)})
 
     for death in get_args(Death):
@@ -119,8 +117,8 @@ async def test_a_retry_applies_a_killed_mutation_once(origin: World, mutation: M
 @pytest.mark.parametrize("mutation", [one for one in MUTATIONS if one.undone], ids=str)
 async def test_a_retry_of_a_killed_mutation_keeps_later_changes_of_others(origin: World, mutation: Mutation) -> None:
     sent = keyed_request(str(mutation))
-    for dies_at in range(1, await _calls(mutation, origin, sent) + 1):
-        world, _ = await _killed(mutation, origin, sent, dies_at=dies_at, death="after")
+    for dies_at in range(1, await _count_calls(mutation, origin, sent) + 1):
+        world, _ = await _kill(mutation, origin, sent, dies_at=dies_at, death="after")
         if mutation.undone is None or await mutation.seen(world.server()) != mutation.expected:
             continue
         other = world.server()
@@ -148,5 +146,5 @@ async def test_a_killed_rename_changes_the_name_and_the_time_of_the_last_change_
 @pytest.mark.parametrize("death", get_args(Death))
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 async def test_a_retry_finishes_a_mutation_killed_at_any_call(origin: World, mutation: Mutation, death: Death) -> None:
-    for dies_at in range(1, await _calls(mutation, origin, keyed_request(str(mutation))) + 1):
+    for dies_at in range(1, await _count_calls(mutation, origin, keyed_request(str(mutation))) + 1):
         await _check(mutation, origin, dies_at=dies_at, death=death)

@@ -130,7 +130,7 @@ async def _create_location(server: Lake, name: str, sent: Request) -> object:
     )
 
 
-async def _found(work: Awaitable[object]) -> bool:
+async def _exists(work: Awaitable[object]) -> bool:
     try:
         await work
     except NotFound:
@@ -151,7 +151,7 @@ async def _catalog_comment(server: Lake) -> str | None:
 async def _volume_names(server: Lake) -> dict[str, str | None]:
     names: dict[str, str | None] = {}
     for name in ("v", "w"):
-        if await _found(securables.load_securable(server, identifier_of(name), "volume")):
+        if await _exists(securables.load_securable(server, identifier_of(name), "volume")):
             names[name] = (await securables.load_securable(server, identifier_of(name), "volume")).comment
     return names
 
@@ -201,7 +201,7 @@ MUTATIONS: Final = (
     Mutation(
         "create catalog",
         lambda server, sent: create_catalog(server, "new", root=None, properties={}, request=sent),
-        lambda server: _found(load_catalog(server, "new")),
+        lambda server: _exists(load_catalog(server, "new")),
         expected=True,
         undone=lambda server, sent: drop_catalog(server, "new", force=False, request=sent),
         undone_as=False,
@@ -217,19 +217,19 @@ MUTATIONS: Final = (
     Mutation(
         "drop catalog",
         lambda server, sent: drop_catalog(server, "empty", force=False, request=sent),
-        lambda server: _found(load_catalog(server, "empty")),
+        lambda server: _exists(load_catalog(server, "empty")),
         expected=False,
     ),
     Mutation(
         "drop catalog by force",
         lambda server, sent: drop_catalog(server, "full", force=True, request=sent),
-        lambda server: _found(load_catalog(server, "full")),
+        lambda server: _exists(load_catalog(server, "full")),
         expected=False,
     ),
     Mutation(
         "create schema",
         lambda server, sent: _create_schema(server, NEW, sent),
-        lambda server: _found(schemas.load_schema(server, NEW)),
+        lambda server: _exists(schemas.load_schema(server, NEW)),
         expected=True,
         undone=lambda server, sent: schemas.drop_schema(server, NEW, force=False, request=sent),
         undone_as=False,
@@ -247,13 +247,13 @@ MUTATIONS: Final = (
     Mutation(
         "drop schema by force",
         lambda server, sent: schemas.drop_schema(server, SCHEMA, force=True, request=sent),
-        lambda server: _found(schemas.load_schema(server, SCHEMA)),
+        lambda server: _exists(schemas.load_schema(server, SCHEMA)),
         expected=False,
     ),
     Mutation(
         "create volume",
         lambda server, sent: _create_volume(server, identifier_of("new"), sent),
-        lambda server: _found(securables.load_securable(server, identifier_of("new"), "volume")),
+        lambda server: _exists(securables.load_securable(server, identifier_of("new"), "volume")),
         expected=True,
         undone=lambda server, sent: securables.drop_securable(server, identifier_of("new"), "volume", sent),
         undone_as=False,
@@ -263,7 +263,7 @@ MUTATIONS: Final = (
         lambda server, sent: securables.create_function(
             server, identifier_of("new"), FUNCTION, comment=None, request=sent
         ),
-        lambda server: _found(securables.load_securable(server, identifier_of("new"), "function")),
+        lambda server: _exists(securables.load_securable(server, identifier_of("new"), "function")),
         expected=True,
     ),
     Mutation(
@@ -278,7 +278,7 @@ MUTATIONS: Final = (
     Mutation(
         "drop volume",
         lambda server, sent: securables.drop_securable(server, identifier_of("v"), "volume", sent),
-        lambda server: _found(securables.load_securable(server, identifier_of("v"), "volume")),
+        lambda server: _exists(securables.load_securable(server, identifier_of("v"), "volume")),
         expected=False,
     ),
     Mutation("create model version", _create_version, _versions, [1, 2]),
@@ -291,13 +291,13 @@ MUTATIONS: Final = (
     Mutation(
         "create table",
         lambda server, sent: _create_table(server, identifier_of("new"), sent),
-        lambda server: _found(tables.load_table(server, identifier_of("new"))),
+        lambda server: _exists(tables.load_table(server, identifier_of("new"))),
         expected=True,
     ),
     Mutation(
         "drop table",
         lambda server, sent: tables.drop_table(server, identifier_of("t"), sent),
-        lambda server: _found(tables.load_table(server, identifier_of("t"))),
+        lambda server: _exists(tables.load_table(server, identifier_of("t"))),
         expected=False,
     ),
     Mutation(
@@ -315,7 +315,7 @@ MUTATIONS: Final = (
     Mutation(
         "create location",
         lambda server, sent: _create_location(server, "new", sent),
-        lambda server: _located(server, "new"),
+        lambda server: _has_location(server, "new"),
         expected=True,
         undone=lambda server, sent: registry.drop_location(server, "new", force=False, request=sent),
         undone_as=False,
@@ -323,7 +323,7 @@ MUTATIONS: Final = (
     Mutation(
         "drop location",
         lambda server, sent: registry.drop_location(server, "l", force=False, request=sent),
-        lambda server: _located(server, "l"),
+        lambda server: _has_location(server, "l"),
         expected=False,
     ),
     Mutation(
@@ -335,7 +335,7 @@ MUTATIONS: Final = (
     Mutation(
         "create user",
         lambda server, sent: access.create_user(server, UserResource(emails=(Email("new@x.org"),)), sent),
-        lambda server: _found(access.load_user(server, user_id("new@x.org"))),
+        lambda server: _exists(access.load_user(server, user_id("new@x.org"))),
         expected=True,
         undone=lambda server, sent: access.drop_user(server, user_id("new@x.org"), sent),
         undone_as=False,
@@ -343,11 +343,11 @@ MUTATIONS: Final = (
     Mutation(
         "drop user",
         lambda server, sent: access.drop_user(server, user_id("old@x.org"), sent),
-        lambda server: _found(access.load_user(server, user_id("old@x.org"))),
+        lambda server: _exists(access.load_user(server, user_id("old@x.org"))),
         expected=False,
     ),
 )
 
 
-async def _located(server: Lake, name: str) -> bool:
+async def _has_location(server: Lake, name: str) -> bool:
     return name in (await registry.load_registry(server)).locations

@@ -19,7 +19,7 @@ from tests.operations.requests import keyed_request, request
 NAMESPACE = Namespace("c", ("s",))
 
 
-async def make(server: Lake, label: str = "make", *, asked: Request | None = None) -> str:
+async def create(server: Lake, label: str = "make", *, asked: Request | None = None) -> str:
     made = await create_catalog(server, "c", root=None, properties={}, request=asked or request(label))
     return made.id
 
@@ -30,7 +30,7 @@ async def drop(server: Lake, label: str = "drop", *, force: bool = False) -> Non
 
 async def test_a_dropped_catalog_is_gone_and_can_be_created_again() -> None:
     server = make_lake()
-    first = await make(server)
+    first = await create(server)
 
     await drop(server)
 
@@ -39,18 +39,18 @@ async def test_a_dropped_catalog_is_gone_and_can_be_created_again() -> None:
     with pytest.raises(NotFound):
         await create_namespace(server, NAMESPACE, {}, request("namespace"))
     assert await list_catalogs(server) == []
-    assert await make(server, "again") != first
+    assert await create(server, "again") != first
 
 
 async def test_a_new_catalog_has_no_namespace_of_the_old_one() -> None:
     server = make_lake()
-    await make(server)
+    await create(server)
     await create_namespace(server, NAMESPACE, {}, request("namespace"))
 
     with pytest.raises(NotEmpty):
         await drop(server)
     await drop(server, "by force", force=True)
-    await make(server, "again")
+    await create(server, "again")
 
     assert not await namespace_exists(server, NAMESPACE)
 
@@ -65,11 +65,11 @@ async def test_the_default_catalog_cannot_be_dropped() -> None:
 
 async def test_a_replayed_drop_keeps_a_later_catalog_of_that_name() -> None:
     server = make_lake()
-    await make(server)
+    await create(server)
     asked = keyed_request("drop")
     await drop_catalog(server, "c", force=False, request=asked)
     await server.background.drain()
-    await make(server, "again")
+    await create(server, "again")
 
     await drop_catalog(server, "c", force=False, request=asked)
 
@@ -80,12 +80,12 @@ async def test_a_retried_creation_is_recognized_after_a_change_and_a_drop() -> N
     clock = FixedClock()
     store = MemoryStore(clock=clock)
     asked = keyed_request("make")
-    first = await make(make_lake(store, clock), asked=asked)
+    first = await create(make_lake(store, clock), asked=asked)
     other = make_lake(store, clock)
     await update_catalog(other, "c", comment="x", properties=None, request=request("update"))
     await drop(other)
 
-    again = await make(make_lake(store, clock), asked=asked)
+    again = await create(make_lake(store, clock), asked=asked)
 
     assert again == first
     with pytest.raises(NotFound):
@@ -98,14 +98,14 @@ async def test_a_namespace_created_during_a_drop_cancels_the_drop_or_is_refused(
     clock = FixedClock(seed=seed)
     store = MemoryStore(seed=seed, clock=clock)
     one, other = make_lake(store, clock), make_lake(store, clock)
-    await make(one)
+    await create(one)
     await one.background.drain()
 
-    made, dropped = await asyncio.gather(_made(one), _dropped(other, force=force))
+    made, dropped = await asyncio.gather(_create_error(one), _drop_error(other, force=force))
     await asyncio.gather(one.background.drain(), other.background.drain())
 
     fresh = make_lake(store, clock)
-    is_there = await _is_there(fresh)
+    is_there = await _exists(fresh)
     assert isinstance(made, NotFound | Busy | type(None)), made
     assert isinstance(dropped, NotEmpty | Busy | type(None)), dropped
     if made is None and not force:
@@ -124,14 +124,14 @@ async def test_exactly_one_of_several_concurrent_creations_succeeds(seed: int) -
     servers = [make_lake(store, clock) for _ in range(4)]
 
     answers = await asyncio.gather(
-        *(make(server, f"make {number}") for number, server in enumerate(servers)), return_exceptions=True
+        *(create(server, f"make {number}") for number, server in enumerate(servers)), return_exceptions=True
     )
 
     assert len([answer for answer in answers if isinstance(answer, str)]) == 1
     assert all(isinstance(answer, str | AlreadyExists) for answer in answers)
 
 
-async def _made(server: Lake) -> SandurError | None:
+async def _create_error(server: Lake) -> SandurError | None:
     try:
         await NamespaceCreation(server, NAMESPACE, {}, request("namespace")).run()
     except SandurError as error:
@@ -139,7 +139,7 @@ async def _made(server: Lake) -> SandurError | None:
     return None
 
 
-async def _dropped(server: Lake, *, force: bool) -> SandurError | None:
+async def _drop_error(server: Lake, *, force: bool) -> SandurError | None:
     try:
         await drop(server, force=force)
     except SandurError as error:
@@ -147,7 +147,7 @@ async def _dropped(server: Lake, *, force: bool) -> SandurError | None:
     return None
 
 
-async def _is_there(server: Lake) -> bool:
+async def _exists(server: Lake) -> bool:
     try:
         await load_catalog(server, "c")
     except NotFound:

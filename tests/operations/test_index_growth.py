@@ -26,7 +26,7 @@ class Cost(NamedTuple):
     rounds: float
 
 
-def scattered(number: int) -> str:
+def spread_name(number: int) -> str:
     """Names spread between those of `indexed_lake`."""
     return f"t{(number * 7_919) % 100_003:06d}-{number}"
 
@@ -34,7 +34,7 @@ def scattered(number: int) -> str:
 async def cost_of_creates(lake: Lake, spy: SpyStore, count: int, first: int) -> Cost:
     costs: list[Cost] = []
     for number in range(first, first + count):
-        identifier = table(scattered(number))
+        identifier = table(spread_name(number))
         spy.reset()
         await update.mark(lake, identifier, str(number))
         marking = Cost(spy.bytes_written, spy.bytes_read, spy.rounds)
@@ -52,7 +52,7 @@ async def cost_of_creates(lake: Lake, spy: SpyStore, count: int, first: int) -> 
     return Cost(*(mean(values) for values in zip(*costs, strict=True)))
 
 
-async def around_the_hundredth() -> Cost:
+async def cost_around_the_hundredth() -> Cost:
     """The mean cost of the creations 50 to 150."""
     spy = SpyStore(MemoryStore())
     lake = make_lake(spy, FixedClock(seed=1))
@@ -68,7 +68,7 @@ def check(cost: Cost, small: Cost) -> None:
 
 
 async def test_the_ten_thousandth_create_costs_no_more_than_twice_the_hundredth() -> None:
-    small = await around_the_hundredth()
+    small = await cost_around_the_hundredth()
     spy = SpyStore((await indexed_lake(10_000)).store)
 
     cost = await cost_of_creates(make_lake(spy, FixedClock(seed=1)), spy, MEASURED, 10_000)
@@ -78,7 +78,7 @@ async def test_the_ten_thousandth_create_costs_no_more_than_twice_the_hundredth(
 
 @pytest.mark.slow
 async def test_the_hundred_thousandth_create_costs_no_more_than_twice_the_hundredth() -> None:
-    small = await around_the_hundredth()
+    small = await cost_around_the_hundredth()
     store = MemoryStore()
     source = make_lake(store)
     for number in range(100_000):

@@ -32,7 +32,7 @@ async def listed(lake: Lake) -> list[str]:
     return [identifier.name for identifier in page.entries]
 
 
-async def ready(store: ObjectStore) -> Lake:
+async def lake_with_namespace(store: ObjectStore) -> Lake:
     lake = make_lake(store)
     await ensure_default_catalog(lake)
     await create_namespace(lake, NAMESPACE, {}, Request(hash="n"))
@@ -43,7 +43,7 @@ async def ready(store: ObjectStore) -> Lake:
 @pytest.mark.parametrize("neighbours", [1, 300])
 async def test_another_server_lists_a_table_before_the_background_work(neighbours: int) -> None:
     store = MemoryStore()
-    lake = await ready(store)
+    lake = await lake_with_namespace(store)
     for number in range(neighbours):
         await create(lake, f"t{number}")
         await lake.background.drain()
@@ -57,7 +57,7 @@ async def test_another_server_lists_a_table_before_the_background_work(neighbour
 
 async def test_an_insert_costs_no_round() -> None:
     spy = SpyStore(MemoryStore())
-    lake = await ready(spy)
+    lake = await lake_with_namespace(spy)
     await create(lake, "first")
     await lake.background.drain()
     spy.reset()
@@ -70,7 +70,7 @@ async def test_an_insert_costs_no_round() -> None:
 
 async def test_the_entry_of_a_failed_creation_is_removed() -> None:
     store = MemoryStore()
-    lake = await ready(store)
+    lake = await lake_with_namespace(store)
     await create(lake, "first")
     await lake.background.drain()
     other = make_lake(store)
@@ -96,7 +96,7 @@ async def test_the_entry_of_a_failed_creation_is_removed() -> None:
 
 async def test_inserts_and_drops_of_a_namespace_leave_no_entry() -> None:
     store = MemoryStore()
-    lake = await ready(store)
+    lake = await lake_with_namespace(store)
     await drop_namespace(lake, NAMESPACE, Request(hash="d"))
     with pytest.raises(NotFound):
         await create(lake, "late")

@@ -19,7 +19,7 @@ COUNT = 2 * INLINE_MAX
 _thinned: list[Lake] = []
 
 
-async def _nearly_empty() -> Lake:
+async def _sparse_index() -> Lake:
     """An index with several segments and few entries; built once."""
     if not _thinned:
         lake = await indexed_lake(COUNT)
@@ -33,7 +33,7 @@ async def _nearly_empty() -> Lake:
 
 async def test_few_entries_are_merged_into_one_object() -> None:
     cluster = InterleavedCluster(0)
-    await cluster.copy(await _nearly_empty())
+    await cluster.copy(await _sparse_index())
     before = await indexed(cluster.quiet())
     segments = len(await segments_of(cluster.quiet()))
 
@@ -72,7 +72,7 @@ async def test_a_rebuild_reports_whether_the_index_was_right() -> None:
 async def test_an_update_right_before_the_swap_of_a_merge_makes_it_lose() -> None:
     """The merge has read and written all segments; an update of an old segment must not be lost now."""
     cluster = InterleavedCluster(0)
-    await cluster.copy(await _nearly_empty())
+    await cluster.copy(await _sparse_index())
     key = cluster.quiet().layout.list_index(SCOPE)
     gate = GatedStore(cluster.inner, holds=lambda call: call.name == "put" and call.key == key)
     merging = asyncio.create_task(merge_segments(make_lake(gate, cluster.clock), SCOPE))
@@ -88,7 +88,7 @@ async def test_an_update_right_before_the_swap_of_a_merge_makes_it_lose() -> Non
 @pytest.mark.parametrize("seed", range(20))
 async def test_updates_during_a_merge_are_not_lost(seed: int) -> None:
     cluster = InterleavedCluster(seed)
-    await cluster.copy(await _nearly_empty())
+    await cluster.copy(await _sparse_index())
     racers = [cluster.racer() for _ in range(3)]
 
     async def many(number: int) -> None:
@@ -112,7 +112,7 @@ async def test_updates_during_a_merge_are_not_lost(seed: int) -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_merge_that_dies_anywhere_leaves_a_working_index(*, after: bool) -> None:
-    source = await _nearly_empty()
+    source = await _sparse_index()
     before = await indexed(source)
     is_over = False
     dies_at = 0

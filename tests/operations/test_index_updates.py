@@ -214,7 +214,7 @@ async def test_the_next_update_finishes_an_interrupted_split(*, after: bool) -> 
     """The process dies at every call of an update that splits the manifest into segments, or a segment in two."""
     for count in (INLINE_MAX, 2 * INLINE_MAX):
         for dies_at in range(1, 40):
-            world = await _one_before_it_grows(count)
+            world = await _full_index(count)
             await put_name(world, table("~new"))
             await put_name(world, table("~later"))
             store = DyingStore(world.store, dies_at=dies_at, after=after)
@@ -238,7 +238,7 @@ async def test_the_next_update_finishes_an_interrupted_split(*, after: bool) -> 
 _grown: dict[int, tuple[dict[str, bytes], list[str]]] = {}
 
 
-async def _one_before_it_grows(count: int) -> Lake:
+async def _full_index(count: int) -> Lake:
     """An index whose last object is full; built once, then copied."""
     lake = make_lake()
     if count not in _grown:

@@ -288,7 +288,7 @@ async def test_a_sweep_of_one_tenant_does_not_touch_another() -> None:
     assert [listed.key for listed in before] == [listed.key for listed in await processes.store.list(one.root)]
 
 
-class _Waking(FixedClock):
+class _SteppedClock(FixedClock):
     """A clock whose sleeps end when the test says so."""
 
     def __init__(self) -> None:
@@ -304,7 +304,7 @@ class _Waking(FixedClock):
 
 async def test_the_janitors_run_at_intervals_until_they_are_stopped() -> None:
     processes = JanitorProcesses()
-    processes.clock = _Waking()
+    processes.clock = _SteppedClock()
     await stage(processes.lake(Layout()), 1)
     janitors = processes.janitors()
     janitors.start()
@@ -335,7 +335,7 @@ class _UnavailableStore(WrappingStore):
 
 async def test_the_janitors_survive_a_store_that_cannot_be_listed() -> None:
     processes = JanitorProcesses()
-    clock = processes.clock = _Waking()
+    clock = processes.clock = _SteppedClock()
 
     processes.store = _UnavailableStore(processes.store)
     janitors = processes.janitors()
@@ -351,7 +351,7 @@ async def test_the_janitors_survive_a_store_that_cannot_be_listed() -> None:
 
 async def test_the_janitors_can_be_disabled() -> None:
     processes = JanitorProcesses(janitors=False)
-    processes.clock = _Waking()
+    processes.clock = _SteppedClock()
     janitors = processes.janitors()
 
     janitors.start()

@@ -9,7 +9,7 @@ from tests.operations.lakes import put_name
 from tests.operations.test_index_updates import SCOPE, indexed, segments_of, table
 
 
-async def grown() -> Cluster:
+async def cluster_with_segments() -> Cluster:
     cluster = await Cluster.with_catalog()
     server = cluster.server()
     for number in range(INLINE_MAX + 1):
@@ -19,7 +19,7 @@ async def grown() -> Cluster:
 
 
 async def test_segments_of_a_dead_writer_are_deleted_after_a_day() -> None:
-    cluster = await grown()
+    cluster = await cluster_with_segments()
     server = cluster.server()
     used = await segments_of(server)
     await write_segments(server, SCOPE, used[0].value.entries)
@@ -36,7 +36,7 @@ async def test_segments_of_a_dead_writer_are_deleted_after_a_day() -> None:
 
 async def test_segments_stay_while_they_may_be_needed() -> None:
     """The index or the segment is damaged: the next reader rebuilds it."""
-    cluster = await grown()
+    cluster = await cluster_with_segments()
     server = cluster.server()
     key = server.layout.list_index(SCOPE)
     found = await cluster.store.get(key)

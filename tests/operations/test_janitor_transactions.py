@@ -23,13 +23,13 @@ T, U = identifier_of("t"), identifier_of("u")
 UUID = "5b6b2b4e-0000-4000-8000-000000000009"
 
 
-async def both(server: Lake, label: str) -> None:
+async def commit_both(server: Lake, label: str) -> None:
     """A change of `t` and the creation of `made`."""
     commits = [(T, commit(set_property("by", label))), (identifier_of("made"), create_commit(UUID))]
     await commit_transaction(server, "main", commits, keyed_request(label))
 
 
-async def record(cluster: Cluster, label: str) -> Transaction | None:
+async def read_record(cluster: Cluster, label: str) -> Transaction | None:
     found = await cluster.server().transaction(key_hash_of(keyed_request(label)) or "").read()
     return found.value if found else None
 
@@ -62,7 +62,7 @@ async def kill_when_committed(cluster: Cluster) -> None:
         record = await server.transaction(key_hash_of(keyed_request("both")) or "").read()
         return record is not None and record.value.state == "committed"
 
-    await cluster.kill_when(lambda server: both(server, "both"), is_committed)
+    await cluster.kill_when(lambda server: commit_both(server, "both"), is_committed)
 
 
 async def test_an_abandoned_transaction_is_aborted_after_an_hour_and_then_deleted() -> None:
@@ -84,12 +84,12 @@ async def test_a_refusal_is_kept_for_replays() -> None:
     await create(cluster.server(), "made")
     await create(cluster.server(), "t")
     with pytest.raises(Exception, match="already exists"):
-        await both(cluster.server(), "refused")
+        await commit_both(cluster.server(), "refused")
     cluster.clock.advance(25 * HOUR_MS - 1)
 
     await cluster.sweep()
 
-    assert await record(cluster, "refused")
+    assert await read_record(cluster, "refused")
     cluster.clock.advance(1)
     assert (await cluster.sweep())["transactions_removed"] == 1
 
@@ -97,10 +97,10 @@ async def test_a_refusal_is_kept_for_replays() -> None:
 async def test_a_committed_record_is_kept_for_replays() -> None:
     cluster = await Cluster.with_catalog()
     await create(cluster.server(), "t")
-    await both(cluster.server(), "once")
+    await commit_both(cluster.server(), "once")
     cluster.clock.advance(25 * HOUR_MS - 2)
     await cluster.sweep()
 
-    await both(cluster.server(), "once")
+    await commit_both(cluster.server(), "once")
 
-    assert await record(cluster, "once")
+    assert await read_record(cluster, "once")

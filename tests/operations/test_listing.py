@@ -37,13 +37,13 @@ async def with_namespace(lake: Lake) -> Lake:
     return lake
 
 
-async def everything(lake: Lake, kind: Kind = "table") -> list[str]:
+async def list_all_names(lake: Lake, kind: Kind = "table") -> list[str]:
     page = await list_names(lake, SPACE, kind=kind, page_token=None, page_size=None)
     assert page.next_token is None
     return [identifier.name for identifier in page.entries]
 
 
-async def by_pages(lake: Lake, size: int | None, kind: Kind = "table") -> list[list[str]]:
+async def list_by_pages(lake: Lake, size: int | None, kind: Kind = "table") -> list[list[str]]:
     pages: list[list[str]] = []
     token: str | None = ""
     for _ in range(PAGES_MAX):
@@ -55,11 +55,11 @@ async def by_pages(lake: Lake, size: int | None, kind: Kind = "table") -> list[l
     raise AssertionError("the list has no end")
 
 
-def flat(pages: Sequence[Sequence[str]]) -> list[str]:
+def flatten(pages: Sequence[Sequence[str]]) -> list[str]:
     return [name for page in pages for name in page]
 
 
-async def without_index(lake: Lake) -> Lake:
+async def restart_without_index(lake: Lake) -> Lake:
     """A new process whose index is missing."""
     key = lake.layout.list_index(SCOPE)
     found = await lake.store.get(key)
@@ -74,10 +74,10 @@ async def test_names_are_listed_by_kind_and_in_order() -> None:
         await create(lake, name)
     await create(lake, "v", kind="view")
 
-    assert await everything(lake) == ["B", "a", "a b", "a-b", "a/b", "b", "~", "é"]
-    assert await everything(lake, "view") == ["v"]
-    assert await everything(lake, "function") == []
-    assert await everything(await without_index(lake)) == await everything(lake)
+    assert await list_all_names(lake) == ["B", "a", "a b", "a-b", "a/b", "b", "~", "é"]
+    assert await list_all_names(lake, "view") == ["v"]
+    assert await list_all_names(lake, "function") == []
+    assert await list_all_names(await restart_without_index(lake)) == await list_all_names(lake)
 
 
 async def test_a_list_of_a_missing_namespace_is_not_found_and_writes_nothing() -> None:
@@ -94,8 +94,8 @@ async def test_a_list_of_a_missing_namespace_is_not_found_and_writes_nothing() -
 async def test_an_empty_namespace_has_one_empty_page() -> None:
     lake = await with_namespace(make_lake())
 
-    assert await by_pages(lake, 1) == [[]]
-    assert await everything(lake) == []
+    assert await list_by_pages(lake, 1) == [[]]
+    assert await list_all_names(lake) == []
 
 
 @pytest.mark.parametrize("token", ["x", "!!", "AAAA", "W10", "é", "=" * 5])
@@ -131,7 +131,7 @@ async def test_a_page_of_less_than_one_entry_is_refused(size: int, token: str | 
         await list_names(make_lake(), SPACE, kind="table", page_token=token, page_size=size)
 
 
-async def large(count: int) -> Lake:
+async def lake_with_tables(count: int) -> Lake:
     """A namespace with `count` tables and some views, indexed by one rebuild."""
     lake = await with_namespace(make_lake())
     for number in range(count):
@@ -142,19 +142,19 @@ async def large(count: int) -> Lake:
 
 @pytest.mark.parametrize("count", [1, 7, INLINE_MAX, INLINE_MAX + 1, 3 * INLINE_MAX])
 async def test_pages_of_every_size_list_every_entry_once(count: int) -> None:
-    lake = await large(count)
-    tables, views = await everything(lake), await everything(lake, "view")
+    lake = await lake_with_tables(count)
+    tables, views = await list_all_names(lake), await list_all_names(lake, "view")
     assert sorted([*tables, *views]) == [f"t{number:05d}" for number in range(count)]
 
     sizes = [1, 2, 3, 10, SEGMENT_MAX - 1, SEGMENT_MAX, SEGMENT_MAX + 1, count - 1, count, count + 1, None]
     for size in sizes:
         if size == 0 or (size == 1 and count > INLINE_MAX + 1):
             continue
-        pages = await by_pages(lake, size)
-        assert flat(pages) == tables
+        pages = await list_by_pages(lake, size)
+        assert flatten(pages) == tables
         assert all(len(page) <= (size or PAGE_SIZE_DEFAULT) for page in pages)
         assert all(pages) or not tables
-        assert flat(await by_pages(lake, size, "view")) == views
+        assert flatten(await list_by_pages(lake, size, "view")) == views
 
 
 @given(names=st.sets(st.text("ab.~é/ ", min_size=1, max_size=3), max_size=12), size=st.integers(1, 13))
@@ -164,19 +164,19 @@ async def test_pages_list_names_of_any_characters(names: set[str], size: int) ->
     for name in names:
         await put_name(lake, table(name))
 
-    fallback = await by_pages(make_lake(lake.store, lake.clock), size)
+    fallback = await list_by_pages(make_lake(lake.store, lake.clock), size)
     await update.update_entry(lake, Place(SCOPE, "x"))
 
-    assert await by_pages(lake, size) == fallback
-    assert flat(fallback) == sorted(names)
+    assert await list_by_pages(lake, size) == fallback
+    assert flatten(fallback) == sorted(names)
 
 
 async def test_a_token_works_with_and_without_the_index() -> None:
-    lake = await large(20)
-    names = await everything(lake)
+    lake = await lake_with_tables(20)
+    names = await list_all_names(lake)
     first = await list_names(lake, SPACE, kind="table", page_token="", page_size=5)
 
-    lost = await without_index(lake)
+    lost = await restart_without_index(lake)
     second = await list_names(lost, SPACE, kind="table", page_token=first.next_token, page_size=5)
     await lost.background.drain()
     third = await list_names(lake, SPACE, kind="table", page_token=second.next_token, page_size=50)
@@ -192,7 +192,7 @@ async def test_a_token_works_with_and_without_the_index() -> None:
 
 @pytest.mark.parametrize("count", [20, 3 * INLINE_MAX])
 async def test_a_warm_page_is_one_round_and_lists_nothing(count: int) -> None:
-    source = await large(count)
+    source = await lake_with_tables(count)
     store = SpyStore(source.store)
     lake = make_lake(store, source.clock)
 
@@ -243,14 +243,14 @@ async def test_an_answered_change_is_listed_before_the_index_has_it() -> None:
         await put_name(lake, table(name))
     await remove_name(lake, table("b"))
 
-    assert await everything(lake) == ["a", "c", "d"]
+    assert await list_all_names(lake) == ["a", "c", "d"]
     for size in (1, 2, 3, 4):
-        assert flat(await by_pages(lake, size)) == ["a", "c", "d"]
+        assert flatten(await list_by_pages(lake, size)) == ["a", "c", "d"]
 
 
 async def test_pages_stay_exact_when_a_whole_page_was_dropped() -> None:
     """A page may be short or empty, but it has a token; and no entry of a later page appears early."""
-    lake = await large(3 * INLINE_MAX)
+    lake = await lake_with_tables(3 * INLINE_MAX)
     dropped = [f"t{number:05d}" for number in range(300)]
     for number, name in enumerate([*dropped, "z"]):
         await update.mark(lake, table(name), str(number))
@@ -258,11 +258,11 @@ async def test_pages_stay_exact_when_a_whole_page_was_dropped() -> None:
         await remove_name(lake, table(name))
     await put_name(lake, table("z"))
 
-    names = await everything(lake)
+    names = await list_all_names(lake)
     assert names[-1] == "z"
     assert not set(names) & set(dropped)
     for size in (10, 200):
-        assert flat(await by_pages(lake, size)) == names
+        assert flatten(await list_by_pages(lake, size)) == names
 
 
 async def test_an_operation_that_never_ends_is_removed_from_the_lists() -> None:
@@ -272,10 +272,10 @@ async def test_an_operation_that_never_ends_is_removed_from_the_lists() -> None:
     await create(lake, "a")
     await update.mark(lake, table("b"), "1")
     clock.advance(UNDER_WAY_MS_MAX + 1)
-    await everything(lake)
+    await list_all_names(lake)
     store.reset()
 
-    assert await everything(lake) == ["a"]
+    assert await list_all_names(lake) == ["a"]
     assert store.rounds == 1
 
 
@@ -291,7 +291,7 @@ async def test_a_damaged_index_is_rebuilt_at_most_once_per_interval(damage: byte
         for _ in range(3):
             found = await lake.store.get(key)
             await lake.store.put(key, damage, expected=found.version if found else ABSENT)
-            assert await everything(lake) == ["a", "b"]
+            assert await list_all_names(lake) == ["a", "b"]
             await lake.background.drain()
         assert lake.feature(Counters).times(INDEX_REBUILDS, "ok") == rebuilds
         clock.advance(REBUILD_EVERY_MS)
@@ -301,8 +301,8 @@ async def test_a_damaged_index_is_rebuilt_at_most_once_per_interval(damage: byte
 
 
 async def test_a_list_survives_a_lost_segment() -> None:
-    lake = await large(2 * INLINE_MAX)
-    names = await everything(lake)
+    lake = await lake_with_tables(2 * INLINE_MAX)
+    names = await list_all_names(lake)
     found = await lake.index(SCOPE).read()
     assert found is not None
     cell = lake.index_segment(SCOPE, found.value.segments[1].id)
@@ -311,10 +311,10 @@ async def test_a_list_survives_a_lost_segment() -> None:
     await cell.empty(expected=segment.version)
 
     fresh = make_lake(lake.store, lake.clock)
-    assert await everything(fresh) == names
+    assert await list_all_names(fresh) == names
     await fresh.background.drain()
 
-    assert await everything(fresh) == names
+    assert await list_all_names(fresh) == names
     assert fresh.feature(Counters).times(INDEX_REBUILDS, "ok") == 1
     assert fresh.feature(Counters).times(LIST_FALLBACKS, "tables") == 1
 
@@ -322,8 +322,8 @@ async def test_a_list_survives_a_lost_segment() -> None:
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("count", [30, 2 * INLINE_MAX])
 async def test_an_unchanged_entry_is_listed_exactly_once_while_others_change(seed: int, count: int) -> None:
-    source = await large(count)
-    untouched = await everything(source)
+    source = await lake_with_tables(count)
+    untouched = await list_all_names(source)
     clock = FixedClock(seed=1_000 + seed)
     store = YieldingStore(source.store, seed=seed, yields_max=2)
     stop = asyncio.Event()
@@ -342,7 +342,7 @@ async def test_an_unchanged_entry_is_listed_exactly_once_while_others_change(see
         lake = make_lake(store, clock)
         size = 1 + seed if count < INLINE_MAX else 40 + seed
         try:
-            return [flat(await by_pages(lake, size)), await everything(lake)]
+            return [flatten(await list_by_pages(lake, size)), await list_all_names(lake)]
         finally:
             stop.set()
 
@@ -361,6 +361,6 @@ async def test_a_long_name_is_listed() -> None:
     await create(lake, name)
     await create(lake, name[:-1])
 
-    assert await everything(lake) == [name[:-1], name]
-    assert await everything(await without_index(lake)) == [name[:-1], name]
+    assert await list_all_names(lake) == [name[:-1], name]
+    assert await list_all_names(await restart_without_index(lake)) == [name[:-1], name]
     assert Identifier("main", ("a",), name) == table(name)

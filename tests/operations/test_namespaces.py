@@ -380,7 +380,7 @@ async def test_a_drop_is_replayed_only_for_the_same_request() -> None:
         await drop_namespace(lake, A, make_request("something else", "k"))
 
 
-async def orphaned(lake: Lake, key: str) -> None:
+async def create_orphan(lake: Lake, key: str) -> None:
     """A child whose creator died after its parent was dropped; the parent was created again."""
     request = make_request(f"create {B} None", key)
     claim = Claim(
@@ -399,7 +399,7 @@ async def orphaned(lake: Lake, key: str) -> None:
 async def test_an_orphan_does_not_count_as_a_child() -> None:
     lake = make_lake()
     await create(lake, A)
-    await orphaned(lake, "k")
+    await create_orphan(lake, "k")
 
     assert not await namespace_exists(lake, B)
     assert await children(lake, A) == []
@@ -411,7 +411,7 @@ async def test_an_orphan_does_not_count_as_a_child() -> None:
 async def test_a_retry_learns_that_its_orphaned_creation_did_not_happen() -> None:
     lake = make_lake()
     await create(lake, A)
-    await orphaned(lake, "k")
+    await create_orphan(lake, "k")
     await create(lake, B, {"mine": "yes"})
 
     with pytest.raises(NotFound, match="Namespace does not exist: a"):

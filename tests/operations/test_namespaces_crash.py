@@ -25,25 +25,25 @@ TARGETS = [pytest.param(A, id="first-level"), pytest.param(B, id="child")]
 AFTER = [pytest.param(False, id="before"), pytest.param(True, id="after")]
 
 
-class World:
+class Cluster:
     """A store, a clock, and processes that start and die."""
 
     def __init__(self) -> None:
         self.clock = FixedClock()
         self.store = MemoryStore(clock=self.clock)
 
-    def fresh(self) -> Lake:
+    def server(self) -> Lake:
         """A new process without caches."""
         return make_lake(self.store, self.clock)
 
-    async def whole(self, work: Work) -> object:
+    async def run(self, work: Work) -> object:
         """Let a process finish its work."""
-        lake = self.fresh()
+        lake = self.server()
         answer = await work(lake)
         await lake.background.drain()
         return answer
 
-    async def dies(self, work: Work, *, dies_at: int, after: bool) -> bool:
+    async def run_until_killed(self, work: Work, *, dies_at: int, after: bool) -> bool:
         """Kill a process at a call; whether it reached that call."""
         store = DyingStore(self.store, dies_at=dies_at, after=after)
         lake = make_lake(store, self.clock)
@@ -53,24 +53,24 @@ class World:
         return store.has_died
 
     def pass_the_timeout(self) -> None:
-        self.clock.advance(self.fresh().settings.claim_timeout_ms + 1)
+        self.clock.advance(self.server().settings.claim_timeout_ms + 1)
 
     async def listed(self, namespace: Namespace) -> bool:
         """Whether the namespace is listed after the janitor; checks that the list is correct."""
-        await self.whole(visit_marks)
-        there = await namespace_exists(self.fresh(), namespace)
-        shown = str(namespace) in await children(self.fresh(), namespace.parent)
+        await self.run(visit_marks)
+        there = await namespace_exists(self.server(), namespace)
+        shown = str(namespace) in await children(self.server(), namespace.parent)
         assert shown == there
         return there
 
 
-async def prepared(namespace: Namespace, *, exists: bool) -> World:
-    world = World()
+async def prepare(namespace: Namespace, *, exists: bool) -> Cluster:
+    cluster = Cluster()
     if namespace.parent:
-        await world.whole(lambda lake: create(lake, A))
+        await cluster.run(lambda lake: create(lake, A))
     if exists:
-        await world.whole(lambda lake: create(lake, namespace, {"n": "0"}, key="made"))
-    return world
+        await cluster.run(lambda lake: create(lake, namespace, {"n": "0"}, key="made"))
+    return cluster
 
 
 def create_it(namespace: Namespace) -> Work:
@@ -89,16 +89,16 @@ def drop_it(namespace: Namespace) -> Work:
 @pytest.mark.parametrize("namespace", TARGETS)
 async def test_a_retry_finishes_a_dead_creation(namespace: Namespace, *, after: bool) -> None:
     for dies_at in range(1, CALLS_MAX):
-        world = await prepared(namespace, exists=False)
-        has_died = await world.dies(create_it(namespace), dies_at=dies_at, after=after)
-        await world.listed(namespace)
-        world.pass_the_timeout()
+        cluster = await prepare(namespace, exists=False)
+        has_died = await cluster.run_until_killed(create_it(namespace), dies_at=dies_at, after=after)
+        await cluster.listed(namespace)
+        cluster.pass_the_timeout()
 
-        first = await world.whole(create_it(namespace))
-        again = await world.whole(create_it(namespace))
+        first = await cluster.run(create_it(namespace))
+        again = await cluster.run(create_it(namespace))
 
         assert first == again
-        assert await world.listed(namespace)
+        assert await cluster.listed(namespace)
         if not has_died:
             return
     pytest.fail("the creation never came to its end")
@@ -111,19 +111,19 @@ async def test_a_creation_before_a_death_is_not_repeated(namespace: Namespace, *
     has_died = True
     for dies_at in range(1, CALLS_MAX):
         for made_again in (False, True):
-            world = await prepared(namespace, exists=False)
-            has_died = await world.dies(create_it(namespace), dies_at=dies_at, after=after)
-            happened = await namespace_exists(world.fresh(), namespace)
+            cluster = await prepare(namespace, exists=False)
+            has_died = await cluster.run_until_killed(create_it(namespace), dies_at=dies_at, after=after)
+            happened = await namespace_exists(cluster.server(), namespace)
             if happened:
-                await world.whole(lambda lake: drop(lake, namespace))
+                await cluster.run(lambda lake: drop(lake, namespace))
             if made_again:
-                await world.whole(lambda lake: create(lake, namespace))
-                await world.whole(lambda lake: drop(lake, namespace))
-            world.pass_the_timeout()
+                await cluster.run(lambda lake: create(lake, namespace))
+                await cluster.run(lambda lake: drop(lake, namespace))
+            cluster.pass_the_timeout()
 
-            await world.whole(create_it(namespace))
+            await cluster.run(create_it(namespace))
 
-            assert await world.listed(namespace) == (not happened)
+            assert await cluster.listed(namespace) == (not happened)
         if not has_died:
             return
     pytest.fail("the creation never came to its end")
@@ -132,25 +132,25 @@ async def test_a_creation_before_a_death_is_not_repeated(namespace: Namespace, *
 @pytest.mark.parametrize("after", AFTER)
 async def test_a_child_of_a_dropped_parent_is_refused_or_created_with_its_parent(*, after: bool) -> None:
     for dies_at in range(1, CALLS_MAX):
-        world = await prepared(B, exists=False)
-        has_died = await world.dies(create_it(B), dies_at=dies_at, after=after)
+        cluster = await prepare(B, exists=False)
+        has_died = await cluster.run_until_killed(create_it(B), dies_at=dies_at, after=after)
         try:
-            await world.whole(lambda lake: drop(lake, A))
+            await cluster.run(lambda lake: drop(lake, A))
         except NotEmpty:
-            assert await namespace_exists(world.fresh(), B)
+            assert await namespace_exists(cluster.server(), B)
         else:
-            assert not await namespace_exists(world.fresh(), B)
-            world.pass_the_timeout()
+            assert not await namespace_exists(cluster.server(), B)
+            cluster.pass_the_timeout()
             try:
-                await world.whole(create_it(B))
+                await cluster.run(create_it(B))
             except NotFound:  # Its record was there when the parent was dropped. The refusal is final.
-                await world.whole(lambda lake: create(lake, A))
+                await cluster.run(lambda lake: create(lake, A))
                 with pytest.raises(NotFound, match="Namespace does not exist: a"):
-                    await world.whole(create_it(B))
-                assert not await world.listed(B)
+                    await cluster.run(create_it(B))
+                assert not await cluster.listed(B)
             else:
-                assert await namespace_exists(world.fresh(), A)
-                assert await world.listed(B)
+                assert await namespace_exists(cluster.server(), A)
+                assert await cluster.listed(B)
         if not has_died:
             return
     pytest.fail("the creation never came to its end")
@@ -163,22 +163,22 @@ async def test_an_update_that_died_is_applied_exactly_once(namespace: Namespace,
     has_died = True
     for dies_at in range(1, CALLS_MAX):
         for foreign in ("nothing", "change", "drop"):
-            world = await prepared(namespace, exists=True)
-            has_died = await world.dies(change_it(namespace), dies_at=dies_at, after=after)
-            happened = (await load_namespace(world.fresh(), namespace)).properties["n"] == "1"
+            cluster = await prepare(namespace, exists=True)
+            has_died = await cluster.run_until_killed(change_it(namespace), dies_at=dies_at, after=after)
+            happened = (await load_namespace(cluster.server(), namespace)).properties["n"] == "1"
             if foreign == "change":
-                await world.whole(lambda lake: update(lake, namespace, updates={"n": "2"}))
+                await cluster.run(lambda lake: update(lake, namespace, updates={"n": "2"}))
             if foreign == "drop":
-                await world.whole(lambda lake: drop(lake, namespace))
-                await world.whole(lambda lake: create(lake, namespace, {"n": "3"}))
-            world.pass_the_timeout()
+                await cluster.run(lambda lake: drop(lake, namespace))
+                await cluster.run(lambda lake: create(lake, namespace, {"n": "3"}))
+            cluster.pass_the_timeout()
 
-            first = await world.whole(change_it(namespace))
-            again = await world.whole(change_it(namespace))
+            first = await cluster.run(change_it(namespace))
+            again = await cluster.run(change_it(namespace))
 
             assert first == again == (["n"], [], ["gone"])
             expected = {"nothing": "1", "change": "2", "drop": "3"}[foreign] if happened else "1"
-            assert (await load_namespace(world.fresh(), namespace)).properties["n"] == expected
+            assert (await load_namespace(cluster.server(), namespace)).properties["n"] == expected
         if not has_died:
             return
     pytest.fail("the change never came to its end")
@@ -189,17 +189,17 @@ async def test_an_update_that_died_is_applied_exactly_once(namespace: Namespace,
 async def test_a_retry_finishes_a_dead_drop_and_drops_nothing_else(namespace: Namespace, *, after: bool) -> None:
     """A namespace that was created again before the retry stays."""
     for dies_at in range(1, CALLS_MAX):
-        world = await prepared(namespace, exists=True)
-        has_died = await world.dies(drop_it(namespace), dies_at=dies_at, after=after)
-        happened = not await world.listed(namespace)
+        cluster = await prepare(namespace, exists=True)
+        has_died = await cluster.run_until_killed(drop_it(namespace), dies_at=dies_at, after=after)
+        happened = not await cluster.listed(namespace)
         if happened:
-            await world.whole(lambda lake: create(lake, namespace, {"n": "3"}))
-        world.pass_the_timeout()
+            await cluster.run(lambda lake: create(lake, namespace, {"n": "3"}))
+        cluster.pass_the_timeout()
 
-        await world.whole(drop_it(namespace))
-        await world.whole(drop_it(namespace))
+        await cluster.run(drop_it(namespace))
+        await cluster.run(drop_it(namespace))
 
-        assert await world.listed(namespace) == happened
+        assert await cluster.listed(namespace) == happened
         if not has_died:
             return
     pytest.fail("the drop never came to its end")
@@ -208,17 +208,17 @@ async def test_a_retry_finishes_a_dead_drop_and_drops_nothing_else(namespace: Na
 @pytest.mark.parametrize("after", AFTER)
 async def test_a_dead_drop_does_not_block_the_namespace(*, after: bool) -> None:
     for dies_at in range(1, CALLS_MAX):
-        world = await prepared(A, exists=True)
-        has_died = await world.dies(drop_it(A), dies_at=dies_at, after=after)
-        if await namespace_exists(world.fresh(), A):
-            await world.whole(lambda lake: create(lake, B))
-            await world.whole(lambda lake: update(lake, A, updates={"x": "1"}))
+        cluster = await prepare(A, exists=True)
+        has_died = await cluster.run_until_killed(drop_it(A), dies_at=dies_at, after=after)
+        if await namespace_exists(cluster.server(), A):
+            await cluster.run(lambda lake: create(lake, B))
+            await cluster.run(lambda lake: update(lake, A, updates={"x": "1"}))
             with pytest.raises(NotEmpty):
-                await world.whole(lambda lake: drop(lake, A))
-            world.pass_the_timeout()
+                await cluster.run(lambda lake: drop(lake, A))
+            cluster.pass_the_timeout()
             with pytest.raises(NotEmpty):
-                await world.whole(drop_it(A))
-            assert await world.listed(B)
+                await cluster.run(drop_it(A))
+            assert await cluster.listed(B)
         if not has_died:
             return
     pytest.fail("the drop never came to its end")
@@ -227,17 +227,17 @@ async def test_a_dead_drop_does_not_block_the_namespace(*, after: bool) -> None:
 @pytest.mark.parametrize("after", AFTER)
 async def test_a_dead_request_is_refused_again(*, after: bool) -> None:
     for dies_at in range(1, CALLS_MAX):
-        world = await prepared(B, exists=True)
+        cluster = await prepare(B, exists=True)
         has_died = False
         try:
-            has_died = await world.dies(drop_it(A), dies_at=dies_at, after=after)
+            has_died = await cluster.run_until_killed(drop_it(A), dies_at=dies_at, after=after)
         except NotEmpty:
             return
-        world.pass_the_timeout()
+        cluster.pass_the_timeout()
         for _ in range(2):
             with pytest.raises(NotEmpty):
-                await world.whole(drop_it(A))
-        assert await world.listed(A)
+                await cluster.run(drop_it(A))
+        assert await cluster.listed(A)
         assert has_died
     pytest.fail("the refusal never came to its end")
 

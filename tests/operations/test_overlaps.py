@@ -291,7 +291,7 @@ async def test_a_volume_waits_for_the_purge_of_a_dropped_table_at_its_place(key:
     await make_volume(server, PLACES[0], request(f"volume {PLACES[0]}", key=key and f"{key} {PLACES[0]}"))
 
 
-class Interrupted(WrappingStore):
+class InterruptedStore(WrappingStore):
     """A store that runs a hook once, before the call with that number."""
 
     def __init__(self, inner: ObjectStore, at: int, hook: Callable[[], Awaitable[object]]) -> None:
@@ -344,7 +344,7 @@ async def test_of_a_table_and_a_volume_at_the_same_moment_at_most_one_is_created
             done.append(await run("iceberg" if first == "volume" else "volume", server))
             await server.background.drain()
 
-        store = Interrupted(cluster.store, at, second)
+        store = InterruptedStore(cluster.store, at, second)
         server = cluster.server(store)
         answer = await run(first, server)
         await server.background.drain()
@@ -381,7 +381,7 @@ async def test_a_purge_deletes_no_file_of_a_volume_that_was_created_at_the_same_
         async def second(cluster: Cluster = cluster) -> None:
             await (purge() if first == "volume" else create_it(cluster.server()))
 
-        store = Interrupted(cluster.store, at, second)
+        store = InterruptedStore(cluster.store, at, second)
         answer = await (create_it(cluster.server(store)) if first == "volume" else purge(store))
         await cluster.sweep()
         await cluster.sweep()

@@ -34,7 +34,7 @@ T, U = identifier_of("t"), identifier_of("u")
 
 
 @pytest.fixture
-async def two(tmp_path: Path) -> tuple[Lake, Lake]:
+async def servers(tmp_path: Path) -> tuple[Lake, Lake]:
     """Two servers on one folder, with two tables in it."""
     one, other = (make_lake(LocalStore(tmp_path, fsync="never")) for _ in range(2))
     await set_up_catalog(one)
@@ -54,9 +54,9 @@ async def transaction_by(other: Lake) -> None:
 
 @pytest.mark.parametrize("change", [commit_by, transaction_by])
 async def test_a_commit_of_another_server_is_loaded(
-    two: tuple[Lake, Lake], change: Callable[[Lake], Awaitable[None]]
+    servers: tuple[Lake, Lake], change: Callable[[Lake], Awaitable[None]]
 ) -> None:
-    one, other = two
+    one, other = servers
     await load(one, T)
     before = await load(one, T)
 
@@ -68,25 +68,25 @@ async def test_a_commit_of_another_server_is_loaded(
     assert content(await load(one, T))["current-snapshot-id"] == 1
 
 
-async def dropped_by(other: Lake) -> None:
+async def drop_by(other: Lake) -> None:
     await drop_name(other, T, kind="table", purge=False, request=request("drop"))
 
 
-async def renamed_by(other: Lake) -> None:
+async def rename_by(other: Lake) -> None:
     await rename(other, T, identifier_of("away"), kind="table", request=request("rename"))
 
 
-async def file_removed_by(other: Lake) -> None:
+async def remove_file_by(other: Lake) -> None:
     location = (await load(other, T)).metadata_location
     assert location
     await other.locations.remove(location)
 
 
-@pytest.mark.parametrize("change", [dropped_by, renamed_by, file_removed_by])
+@pytest.mark.parametrize("change", [drop_by, rename_by, remove_file_by])
 async def test_a_table_that_another_server_removed_is_not_found(
-    two: tuple[Lake, Lake], change: Callable[[Lake], Awaitable[None]]
+    servers: tuple[Lake, Lake], change: Callable[[Lake], Awaitable[None]]
 ) -> None:
-    one, other = two
+    one, other = servers
     await load(one, T)
 
     await change(other)
@@ -95,11 +95,11 @@ async def test_a_table_that_another_server_removed_is_not_found(
         await load(one, T)
 
 
-async def test_a_table_that_replaced_another_is_loaded(two: tuple[Lake, Lake]) -> None:
-    one, other = two
+async def test_a_table_that_replaced_another_is_loaded(servers: tuple[Lake, Lake]) -> None:
+    one, other = servers
     before = await load(one, T)
 
-    await dropped_by(other)
+    await drop_by(other)
     made = await create_table(other, NAMESPACE, table("t"), request("again"))
 
     after = await load(one, T)
@@ -140,9 +140,9 @@ async def test_an_unchanged_table_is_loaded_without_reading_objects(tmp_path: Pa
 
 
 async def test_a_new_name_is_not_found_after_its_namespace_was_recreated(
-    two: tuple[Lake, Lake],
+    servers: tuple[Lake, Lake],
 ) -> None:
-    one, other = two
+    one, other = servers
     name, home = await other.name(T).read(), await other.namespace(NAMESPACE).read()
     assert name
     assert home
@@ -157,8 +157,8 @@ async def test_a_new_name_is_not_found_after_its_namespace_was_recreated(
         await load(one, T)
 
 
-async def test_a_list_is_served_from_the_cache_until_another_server_changes_it(two: tuple[Lake, Lake]) -> None:
-    one, other = two
+async def test_a_list_is_served_from_the_cache_until_another_server_changes_it(servers: tuple[Lake, Lake]) -> None:
+    one, other = servers
 
     before = await names_in(one)
     assert await names_in(one) is before
