@@ -135,9 +135,9 @@ async def test_a_retry_of_a_killed_mutation_keeps_later_changes_of_others(origin
 
 async def test_a_killed_rename_changes_the_name_and_the_time_of_the_last_change_together(origin: World) -> None:
     sent = request(str(RENAME_MODEL))
-    for dies_at in range(1, await _calls(RENAME_MODEL, origin, sent) + 1):
+    for dies_at in range(1, await _count_calls(RENAME_MODEL, origin, sent) + 1):
         for death in get_args(Death):
-            world, _ = await _killed(RENAME_MODEL, origin, sent, dies_at=dies_at, death=death)
+            world, _ = await _kill(RENAME_MODEL, origin, sent, dies_at=dies_at, death=death)
 
             assert await model_names(world.server()) in ({"m": False}, {"n": True}), f"dies {death} call {dies_at}"
 

@@ -160,7 +160,7 @@ async def model_names(server: Lake) -> dict[str, bool]:
     """The names that lead to the model, each with whether its info shows a change after the creation."""
     names: dict[str, bool] = {}
     for name in ("m", "n", "o"):
-        if await _found(securables.load_securable(server, identifier_of(name), "model")):
+        if await _exists(securables.load_securable(server, identifier_of(name), "model")):
             model = await securables.load_securable(server, identifier_of(name), "model")
             names[name] = model.changed_ms > model.created_ms
     return names

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.records import AttemptedFile, Claim, Definite, Request, error_of, failure_of
-from sandur.errors import Busy, KeyReused, SandurError, SwapLost
+from sandur.errors import Busy, KeyReused, SandurError
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Attempts, Cell, Versioned
 from sandur.storage.contract import ABSENT
@@ -114,12 +114,10 @@ class KeyClaim:
                 return claim
             if claim.started_ms + self._lake.settings.claim_timeout_ms > self._lake.clock.now_ms():
                 raise self._busy()
-            self.held = found
-            try:
-                await self._swap(replace(claim, owner=self._lake.clock.new_id(), started_ms=self._lake.clock.now_ms()))
-            except ClaimLost:
-                continue
-            return self.held.value
+            taken = replace(claim, owner=self._lake.clock.new_id(), started_ms=self._lake.clock.now_ms())
+            self.held = await self._cell.try_swap(taken, expected=found.version)
+            if self.held:
+                return self.held.value
         raise self._busy()
 
     def _opened(self, *, uuid: str, namespace_id: str = "") -> Claim:
@@ -134,13 +132,10 @@ class KeyClaim:
         )
 
     async def _swap(self, claim: Claim) -> None:
-        if self._cell is None:
-            return
-        try:
-            self.held = await self._cell.swap(claim, expected=self.held.version if self.held else ABSENT)
-        except SwapLost:
-            self.held = None
-            raise ClaimLost from None
+        if self._cell:
+            self.held = await self._cell.try_swap(claim, expected=self.held.version if self.held else ABSENT)
+            if self.held is None:
+                raise ClaimLost
 
     def _busy(self) -> Busy:
         return Busy(

@@ -302,14 +302,10 @@ class Creation(Generic[T]):
         if earlier := await self.draft.found(found):
             return NewRecord(found.value, earlier, _location_of(found.value), places=made.places)
         # The attempt that made the pointer wrote no file. It may still be running: mark, look, act (G5).
-        try:
-            condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
-            if await self._is_named(wanted.uuid, {"new", "active"}):
-                return None
-            await cell.swap(wanted, expected=condemned.version)
-        except SwapLost:
+        condemned = await cell.try_swap(replace(found.value, state="condemned"), expected=found.version)
+        if condemned is None or await self._is_named(wanted.uuid, {"new", "active"}):
             return None
-        return made
+        return made if await cell.try_swap(wanted, expected=condemned.version) else None
 
     async def _is_named(self, uuid: str, states: set[str]) -> bool:
         name = await self.lake.name(self.identifier).read()

@@ -119,14 +119,11 @@ class _Transaction:
             if found and not self._may_begin_again(found.value):
                 return False
             self._started_ms = found.value.started_ms if found else begun.started_ms
-            try:
-                self._record = await self._cell.swap(
-                    replace(record, started_ms=self._started_ms), expected=found.version if found else ABSENT
-                )
-            except SwapLost:  # Another attempt began it, or another request aborted it.
-                found = await self._cell.read()
-                continue
-            return True
+            begins = replace(record, started_ms=self._started_ms)
+            if written := await self._cell.try_swap(begins, expected=found.version if found else ABSENT):
+                self._record = written
+                return True
+            found = await self._cell.read()  # Another attempt began it, or another request aborted it.
         raise self._busy()
 
     def _may_begin_again(self, found: Transaction) -> bool:
@@ -182,14 +179,11 @@ class _Transaction:
     async def _abort(self, parts: Sequence[Part], error: SandurError | None) -> None:
         """T8: record the refusal before it is answered. If that swap is lost, the refusal is not final for the key."""
         record = self._held()
-        failure = failure_of(error) if error else None
-        try:
-            self._record = await self._cell.swap(
-                replace(record.value, state="aborted", failure=failure), expected=record.version
-            )
-        except SwapLost:
-            if error and self._request.key:
-                raise self._busy() from None
+        aborted = replace(record.value, state="aborted", failure=failure_of(error) if error else None)
+        written = await self._cell.try_swap(aborted, expected=record.version)
+        if written is None and error and self._request.key:
+            raise self._busy()
+        self._record = written or record
         _release(parts)
 
     async def _finish(self, parts: Sequence[Part], begun: Attempt) -> None:
