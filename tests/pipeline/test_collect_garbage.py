@@ -23,7 +23,6 @@ from sandur.pipeline.jobs.collect_garbage import COLLECT_GARBAGE
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.pipeline.jobs.reconcile import RECONCILE
 from sandur.pipeline.publishing import DatasetUpdate, Publication
-from sandur.pipeline.sources.datasets import CoreManifest
 from sandur.pipeline.tables import CATALOGS
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT
@@ -337,8 +336,8 @@ def _publish(world: World, spark: SparkSession, *, at_ms: int, name: str) -> str
         publication = Publication(context)
         files = publication.write(frame(spark, CATALOGS, [row]), CATALOGS)
         publication.publish({CATALOGS.name: DatasetUpdate(files, {"feed": 1})})
-    assert publication.manifest_key
-    return publication.manifest_key
+    assert publication.published
+    return publication.published.manifest
 
 
 @pytest.mark.slow
@@ -364,7 +363,6 @@ def test_published_files_stay_for_a_day_after_they_were_replaced(old: World, spa
 
 @pytest.mark.slow
 def test_files_published_during_a_collection_stay(old: World, spark: SparkSession) -> None:
-    published: list[CoreManifest] = []
     row = {"name": "main", "id": "1", "root": "x", "properties_json": "{}", "created_at": 0, "updated_at": 0}
     with old.context(spark) as context:
         publication = Publication(context)
@@ -373,11 +371,11 @@ def test_files_published_during_a_collection_stay(old: World, spark: SparkSessio
 
         def publish() -> None:
             """A slow run publishes after the dry run and before the deletion."""
-            if not published:
-                published.append(publication.publish({CATALOGS.name: DatasetUpdate(files, {"feed": 1})}))
+            if not publication.published:
+                publication.publish({CATALOGS.name: DatasetUpdate(files, {"feed": 1})})
 
         report = old.run(spark, COLLECT_GARBAGE, check_fence=publish)
 
-    assert published
+    assert publication.published
     assert "published_files_removed" not in report.counts
     assert [one["name"] for one in old.dataset(spark, "catalogs")] == ["main"]

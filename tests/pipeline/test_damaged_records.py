@@ -23,8 +23,8 @@ from sandur.pipeline.jobs.metrics import METRICS
 from sandur.pipeline.jobs.project import PROJECT
 from sandur.pipeline.jobs.rebuild_index import REBUILD_INDEX
 from sandur.pipeline.jobs.reconcile import RECONCILE
-from sandur.pipeline.sources.catalog import CatalogsReader, NamespacesReader
-from sandur.pipeline.sources.range_reader import RangeReader
+from sandur.pipeline.sources.catalog import SandurCatalogs, SandurNamespaces
+from sandur.pipeline.sources.range_reader import RangeSource
 from sandur.pipeline.tables import NAMESPACES, with_problem
 from sandur.pipeline.transforms import projection as of_changes
 from tests.pipeline.test_collect_garbage import _orphan, age, exists
@@ -130,8 +130,8 @@ def test_no_job_fails_for_one_damaged_record_and_jobs_that_read_it_name_it(
     )
 
 
-def rows_read(reader: RangeReader) -> list[dict[str, Any]]:
-    batches = [batch for part in reader.partitions() for batch in reader.read(InputPartition(part.value))]
+def rows_read(source: RangeSource) -> list[dict[str, Any]]:
+    batches = [batch for part in source.partitions() for batch in source.read(InputPartition(part.value))]
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -141,7 +141,7 @@ def test_an_unreadable_catalog_or_namespace_has_its_name_and_a_problem(world: Wo
     world.damage(world.layout.catalog("other"))
     world.damage(world.layout.namespace(NAMESPACE))
 
-    catalogs, namespaces = rows_read(CatalogsReader(options)), rows_read(NamespacesReader(options))
+    catalogs, namespaces = rows_read(SandurCatalogs(options)), rows_read(SandurNamespaces(options))
 
     assert [(row["name"], row["id"] is None) for row in catalogs] == [("main", False), ("other", True)]
     assert world.layout.catalog("other") in catalogs[1]["problem"]

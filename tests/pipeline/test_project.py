@@ -35,8 +35,7 @@ class LateClock(SystemClock):
     def now_ms(self) -> int:
         return super().now_ms() + self._late_ms
 
-    def is_late_once_names_are_read(self, step: str, done: int = 0, total: int | None = None) -> None:
-        del done, total
+    def is_late_once_names_are_read(self, step: str) -> None:
         self._late_ms = HOUR_MS if step == "read names" else self._late_ms
 
 

@@ -12,7 +12,7 @@ from sandur.operations.tables.drop import drop_name
 from sandur.pipeline.blocking_lake import lake_options
 from sandur.pipeline.feed import Feed, receipt_of_key
 from sandur.pipeline.sources.events import FeedStreamReader
-from sandur.pipeline.sources.metadata import MetadataReader
+from sandur.pipeline.sources.metadata import SandurMetadata
 from tests.pipeline.killed_stream import follow
 from tests.pipeline.world import World, called
 
@@ -171,9 +171,9 @@ def test_a_table_with_an_unreadable_pointer_has_a_row_with_its_problem(
 ) -> None:
     world.make("orders")
     world.damage(world.layout.pointer(world.make("hidden").table_uuid))
-    reader = MetadataReader({**lake_options(world.settings), "part": part})
+    source = SandurMetadata({**lake_options(world.settings), "part": part})
 
-    batches = [batch for some in reader.partitions() for batch in reader.read(InputPartition(some.value))]
+    batches = [batch for some in source.partitions() for batch in source.read(InputPartition(some.value))]
     rows = {row["name"]: row.get("problem") for batch in batches for row in batch.to_pylist()}
 
     assert rows.keys() == names

@@ -29,7 +29,8 @@ _SECRETS: Final = ("secret_access_key", "session_token", "account_key", "sas_tok
 
 def show_settings(*, store: str | None, config: Path | None, as_json: bool) -> None:
     settings = load_settings(file=config, environment=os.environ, flags={"store": store})
-    values = {key: _hide_secret(key, attrgetter(key)(settings)) for key in setting_keys()}
+    read = {key: attrgetter(key)(settings) for key in setting_keys()}
+    values = {key: _HIDDEN if value and key.endswith(_SECRETS) else value for key, value in read.items()}
     if as_json:
         print(json.dumps(values, indent=2))  # noqa: T201 - output for machines
         return
@@ -37,10 +38,6 @@ def show_settings(*, store: str | None, config: Path | None, as_json: bool) -> N
     for key, value in values.items():
         table.add_row(key, str(value), environment_variable(key))
     Console().print(table)
-
-
-def _hide_secret(key: str, value: object) -> object:
-    return _HIDDEN if value and key.endswith(_SECRETS) else value
 
 
 def make_token(principal: str, *, tenant: str | None, workspace: str | None, lifetime: str, config: Path | None) -> str:
@@ -93,7 +90,8 @@ def render(options: Mapping[str, str], form: Literal["json", "submit", "properti
             flags += [f"--conf {shlex.quote(f'{key}={value}')}" for key, value in options.items() if key != PACKAGES]
             return " ".join(flags)
         case "properties":
-            return "\n".join(f"{key} {_escaped(value)}" for key, value in options.items())
+            escapes = str.maketrans({"\\": r"\\", "\n": r"\n"})  # Those of a Java properties file.
+            return "\n".join(f"{key} {value.translate(escapes)}" for key, value in options.items())
 
 
 def show_spark_config(
@@ -136,8 +134,3 @@ def s3_store(settings: Settings, *, with_keys: bool = False) -> S3Store | None:
     options = msgspec.structs.asdict(settings.s3)
     without = () if with_keys else ("access_key_id", "secret_access_key", "session_token")
     return S3Store(**{name: value for name, value in options.items() if name not in without})
-
-
-def _escaped(value: str) -> str:
-    """A value, escaped for a Java properties file."""
-    return value.replace("\\", "\\\\").replace("\n", "\\n")

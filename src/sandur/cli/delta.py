@@ -34,7 +34,6 @@ class DeltaTableOptions(NamedTuple):
 
 
 def create_delta_table(options: DeltaTableOptions, *, store: str | None, config: Path | None, as_json: bool) -> None:
-    """Create the table and print its location."""
     table = TableDefinition(
         fields=parse_columns(options.columns),
         partitioning=[PartitionTransform("identity", column) for column in options.partition_by],
@@ -42,13 +41,16 @@ def create_delta_table(options: DeltaTableOptions, *, store: str | None, config:
         properties=_properties(options.properties),
         comment=options.comment,
     )
-
-    async def make(lake: Lake) -> Created:
-        return await _create(lake, options, table)
-
-    made = run_on_store(make, StoreFlags(store, config), access="create")
+    made = run_on_store(lambda lake: _create(lake, options, table), StoreFlags(store, config), access="create")
     if as_json:
-        print(json.dumps(_row(options.name, made)))  # noqa: T201 - output for machines
+        row = {
+            "name": options.name,
+            "location": made.location,
+            "table_id": made.table.uuid if made.table else None,
+            "table_type": made.table.table_type if made.table else None,
+            "is_new": made.is_new,
+        }
+        print(json.dumps(row))  # noqa: T201 - output for machines
         return
     state = "created" if made.is_new else "exists already"
     Console().print(f"Delta table [bold]{options.name}[/] {state} at {made.location}", soft_wrap=True)
@@ -58,11 +60,11 @@ def rename_delta_table(name: str, new_name: str, *, store: str | None, config: P
     """Rename a table within its schema, which engines cannot do for a managed Delta table."""
     source = parse_full_name(name)
     checked_new_name("table", new_name)
-
-    async def rename(lake: Lake) -> None:
-        await rename_table(lake, source, new_name, request=_request(lake))
-
-    run_on_store(rename, StoreFlags(store, config), access="change")
+    run_on_store(
+        lambda lake: rename_table(lake, source, new_name, request=_request(lake)),
+        StoreFlags(store, config),
+        access="change",
+    )
     now = ".".join((source.catalog, *source.levels, new_name))
     if as_json:
         print(json.dumps({"name": now}))  # noqa: T201 - output for machines
@@ -106,13 +108,3 @@ def _properties(texts: Sequence[str]) -> dict[str, str]:
             raise BadRequest(f"property {text!r}: expected KEY=VALUE")
         found[key] = value
     return found
-
-
-def _row(name: str, made: Created) -> dict[str, object]:
-    return {
-        "name": name,
-        "location": made.location,
-        "table_id": made.table.uuid if made.table else None,
-        "table_type": made.table.table_type if made.table else None,
-        "is_new": made.is_new,
-    }

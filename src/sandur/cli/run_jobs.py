@@ -96,8 +96,8 @@ def _output(options: RunOptions) -> Iterator[tuple[Progress, OnReport]]:
     with Bars(*columns, console=Console(file=sys.stderr), transient=True) as bars:
         task = bars.add_task("start Spark", total=None)
 
-        def progress(step: str, done: int = 0, total: int | None = None) -> None:
-            bars.update(task, description=escape(step), completed=done, total=total)
+        def progress(step: str) -> None:
+            bars.update(task, description=escape(step))
 
         yield progress, _print_report
 

@@ -41,14 +41,40 @@ def recipes(url: str, settings: Settings) -> dict[str, list[str]]:
     """
     catalog, needs_token = settings.default_catalog, settings.authentication == "token"
     s3 = settings.s3 if settings.store.startswith("s3://") else None
+    imported = "import os; " if needs_token else ""
+    bearer = "'Bearer ' + os.environ['SANDUR_TOKEN']" if needs_token else "'Bearer any'"
+    header = ' -H "Authorization: Bearer $SANDUR_TOKEN"' if needs_token else ""
+    access = "TOKEN '…'" if needs_token else "AUTHORIZATION_TYPE 'none'"
+    token, region = "…" if needs_token else "any", (s3.region or DEFAULT_REGION if s3 else "none")
     found = {
-        "PyIceberg": _pyiceberg(url, catalog, s3, needs_token=needs_token),
+        "PyIceberg": [
+            f"{imported}from pyiceberg.catalog import load_catalog",
+            f"catalog = load_catalog('sandur', {_pyiceberg_options(url, catalog, s3, needs_token=needs_token)})",
+        ],
         "Spark": _spark(url, catalog, settings),
-        "Polars": _polars(),
-        "DuckDB": _duckdb(url, catalog, s3, needs_token=needs_token),
-        "Delta tables, in DuckDB": _duckdb_delta(url, catalog, s3, needs_token=needs_token),
-        "Unity Catalog, in Python": _unity(url, needs_token=needs_token),
-        "curl": _curl(url, catalog, needs_token=needs_token),
+        "Polars": [
+            "import polars as pl    # with the catalog of PyIceberg above",
+            "pl.scan_iceberg(catalog.load_table('NAMESPACE.TABLE')).collect()",
+        ],
+        "DuckDB": [
+            "INSTALL iceberg; LOAD iceberg;",
+            *([_duckdb_secret(s3)] if s3 else []),
+            f"ATTACH '{catalog}' AS sandur (TYPE iceberg, ENDPOINT '{url}', {access});",
+        ],
+        "Delta tables, in DuckDB": [
+            "INSTALL unity_catalog; LOAD unity_catalog; INSTALL delta; LOAD delta;",
+            f"CREATE SECRET (TYPE unity_catalog, TOKEN '{token}', ENDPOINT '{url}', AWS_REGION '{region}');",
+            f"ATTACH '{catalog}' AS unity (TYPE unity_catalog);",
+        ],
+        "Unity Catalog, in Python": [
+            f"{imported}import unitycatalog.client as uc",
+            f"client = uc.ApiClient(uc.Configuration(host='{url}/api/2.1/unity-catalog'))",
+            f"client.set_default_header('Authorization', {bearer})",
+        ],
+        "curl": [
+            f"curl '{url}/v1/config?warehouse={catalog}'{header}",
+            f"curl '{url}/v1/{catalog}/namespaces'{header}",
+        ],
     }
     if s3:  # Trino cannot read a folder.
         found["Trino (etc/catalog/sandur.properties)"] = _trino(url, catalog, s3, needs_token=needs_token)
@@ -85,55 +111,12 @@ def _spark(url: str, catalog: str, settings: Settings) -> list[str]:
     ]
 
 
-def _curl(url: str, catalog: str, *, needs_token: bool) -> list[str]:
-    token = ' -H "Authorization: Bearer $SANDUR_TOKEN"' if needs_token else ""
-    return [f"curl '{url}/v1/config?warehouse={catalog}'{token}", f"curl '{url}/v1/{catalog}/namespaces'{token}"]
-
-
-def _pyiceberg(url: str, catalog: str, s3: S3Settings | None, *, needs_token: bool) -> list[str]:
+def _pyiceberg_options(url: str, catalog: str, s3: S3Settings | None, *, needs_token: bool) -> str:
     token = ", token=os.environ['SANDUR_TOKEN']" if needs_token else ""
     options = {"s3.endpoint": s3.endpoint, "s3.region": s3.region} if s3 else {}
     given = {key: value for key, value in options.items() if value}
     store = f", **{given}" if given else ""
-    return [
-        f"{'import os; ' if needs_token else ''}from pyiceberg.catalog import load_catalog",
-        f"catalog = load_catalog('sandur', type='rest', uri='{url}', warehouse='{catalog}'{token}{store})",
-    ]
-
-
-def _polars() -> list[str]:
-    return [
-        "import polars as pl    # with the catalog of PyIceberg above",
-        "pl.scan_iceberg(catalog.load_table('NAMESPACE.TABLE')).collect()",
-    ]
-
-
-def _unity(url: str, *, needs_token: bool) -> list[str]:
-    header = "'Bearer ' + os.environ['SANDUR_TOKEN']" if needs_token else "'Bearer any'"
-    return [
-        f"{'import os; ' if needs_token else ''}import unitycatalog.client as uc",
-        f"client = uc.ApiClient(uc.Configuration(host='{url}/api/2.1/unity-catalog'))",
-        f"client.set_default_header('Authorization', {header})",
-    ]
-
-
-def _duckdb_delta(url: str, catalog: str, s3: S3Settings | None, *, needs_token: bool) -> list[str]:
-    token = "…" if needs_token else "any"
-    region = s3.region or DEFAULT_REGION if s3 else "none"
-    return [
-        "INSTALL unity_catalog; LOAD unity_catalog; INSTALL delta; LOAD delta;",
-        f"CREATE SECRET (TYPE unity_catalog, TOKEN '{token}', ENDPOINT '{url}', AWS_REGION '{region}');",
-        f"ATTACH '{catalog}' AS unity (TYPE unity_catalog);",
-    ]
-
-
-def _duckdb(url: str, catalog: str, s3: S3Settings | None, *, needs_token: bool) -> list[str]:
-    access = "TOKEN '…'" if needs_token else "AUTHORIZATION_TYPE 'none'"
-    return [
-        "INSTALL iceberg; LOAD iceberg;",
-        *([_duckdb_secret(s3)] if s3 else []),
-        f"ATTACH '{catalog}' AS sandur (TYPE iceberg, ENDPOINT '{url}', {access});",
-    ]
+    return f"type='rest', uri='{url}', warehouse='{catalog}'{token}{store}"
 
 
 def _duckdb_secret(s3: S3Settings) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -11,6 +11,7 @@ from sandur.clock import Clock
 from sandur.operations.lake import Lake
 from sandur.pipeline.blocking_lake import BlockingLake, lake_options
 from sandur.pipeline.sources import register_sources
+from sandur.pipeline.sources.datasets import CorePointer
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 
@@ -26,26 +27,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     tables_imported_max: int = 200_000
 
 
-class Progress(Protocol):
-    """Receives the progress of a run."""
-
-    def __call__(self, step: str, done: int = 0, total: int | None = None) -> None:
-        """A step has begun or advanced; `total` is None if it is unknown."""
+Progress = Callable[[str], None]
+"""Receives each step of a run when it begins."""
 
 
-def no_progress(step: str, done: int = 0, total: int | None = None) -> None:
+def no_progress(step: str) -> None:
     """Ignore the progress."""
 
 
-def _never_fenced() -> None:
-    """The fence of a run without a lease."""
-
-
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a run: counts, warnings, and the published manifest.
-
-    `manifest` is the key of the manifest that the run published; None if it published nothing.
-    """
+    """The result of a run. `manifest` is the key of the manifest that it published; None if it published nothing."""
 
     job: str
     run_id: str
@@ -71,7 +62,7 @@ class JobContext:
     progress: Progress = no_progress
     dry_run: bool = False
     limits: Limits = field(default_factory=Limits)
-    check_fence: Callable[[], None] = _never_fenced
+    check_fence: Callable[[], None] = lambda: None
     # Arguments beyond the settings, such as the location to crawl; each job defines its own.
     arguments: Mapping[str, str] = field(default_factory=dict)
     _persisted: list[DataFrame] = field(default_factory=list)
@@ -120,18 +111,17 @@ class JobContext:
         *,
         counts: dict[str, int],
         warnings: Sequence[str] = (),
-        manifest: str | None = None,
-        sequence: int | None = None,
+        published: CorePointer | None = None,
     ) -> JobReport:
-        """The report of this run."""
+        """The report of this run; `published` is the pointer that it swapped in."""
         return JobReport(
             job=job,
             run_id=self.run_id,
             dry_run=self.dry_run,
             counts=counts,
             warnings=tuple(warnings),
-            manifest=manifest,
-            sequence=sequence,
+            manifest=published.manifest if published else None,
+            sequence=published.sequence if published else None,
         )
 
 

@@ -23,7 +23,7 @@ from sandur.pipeline.executor_tasks.write import (
     write_task,
 )
 from sandur.pipeline.job import JobContext
-from sandur.pipeline.sources.datasets import CoreManifest, CorePointer, Dataset, DatasetReader, PublishedFile
+from sandur.pipeline.sources.datasets import CoreManifest, CorePointer, Dataset, PublishedFile, SandurDataset
 from sandur.pipeline.sources.range_reader import read_frame
 from sandur.pipeline.tables import SHAPES, Shape
 from sandur.pipeline.tasks import empty_frame, run_per_item
@@ -52,19 +52,26 @@ class Publication:
         self._layout = context.layout
         self.attempt = context.clock.new_id()
         self._cell = manifest_cell(context)
-        self._held, self.base = context.wait(self._read())
+        self._held, self._base = context.wait(self._read())
         self._written: list[tuple[str, PublishedFile]] = []
-        self.manifest_key: str | None = None
-        """The manifest that this run published; None before that."""
+        self.manifest = self._base
+        """The manifest at the start of this run, and then the published one."""
+        self.published: CorePointer | None = None
+        """The pointer that this run swapped in; None before that."""
 
     def watermark(self, dataset: str, name: str) -> int:
         """The last position of an input in a dataset; 0 if there is none."""
-        found = self.base.datasets.get(dataset)
+        found = self._base.datasets.get(dataset)
         return found.watermark.get(name, 0) if found else 0
+
+    def is_scattered(self, shape: Shape) -> bool:
+        """Whether a dataset has so many small files that it should be rewritten."""
+        found = self._base.datasets.get(shape.name)
+        return found is not None and found.is_scattered
 
     def rows(self, shape: Shape) -> int:
         """The number of rows of a dataset at the start of this run."""
-        found = self.base.datasets.get(shape.name)
+        found = self._base.datasets.get(shape.name)
         return found.rows if found else 0
 
     def read(self, shape: Shape) -> DataFrame:
@@ -72,8 +79,8 @@ class Publication:
         if not self.rows(shape):
             return empty_frame(self._context.spark, shape.spark_schema)
         manifest = self._held.value.manifest if self._held else ""
-        reader = DatasetReader({**self._context.source_options, "dataset": shape.name, "manifest": manifest})
-        return read_frame(self._context.spark, reader)
+        source = SandurDataset({**self._context.source_options, "dataset": shape.name, "manifest": manifest})
+        return read_frame(self._context.spark, source)
 
     def write(self, rows: DataFrame, shape: Shape) -> Sequence[PublishedFile]:
         """Write rows into unpublished files, in executors; each file is sorted by the key of the shape."""
@@ -90,7 +97,7 @@ class Publication:
         self._written += [(name, file) for name, files in found.items() for file in files]
         return found
 
-    def publish(self, changes: Mapping[str, DatasetUpdate]) -> CoreManifest:
+    def publish(self, changes: Mapping[str, DatasetUpdate]) -> None:
         """Verify the written files, then publish them; raises Conflict if another run changed one of the datasets.
 
         The pointer is read before the files are verified. The garbage collector bumps it before it deletes unreferenced
@@ -99,13 +106,13 @@ class Publication:
         for number in range(SWAPS_MAX):
             held, current = self._context.wait(self._read())
             for name in changes:
-                if self.base.datasets.get(name) != current.datasets.get(name):
+                if self._base.datasets.get(name) != current.datasets.get(name):
                     raise Conflict(f"publishing {name}: another run published it in the meantime; this run stops")
             self._verify()
             self._context.check_fence()
             manifest = self._next(held, current, changes)
             if self._context.wait(self._swap(held, manifest, number)):
-                return manifest
+                return
         raise Busy(f"publishing: lost {SWAPS_MAX} swaps to other runs")
 
     def _verify(self) -> None:
@@ -131,40 +138,33 @@ class Publication:
             found = await self._cell.read()
             if found is None or found.value.manifest != key:
                 return False
-        self.manifest_key = key
+        self.manifest, self.published = manifest, pointer
         return True
 
     def _next(
         self, held: Versioned[CorePointer] | None, current: CoreManifest, changes: Mapping[str, DatasetUpdate]
     ) -> CoreManifest:
-        sequence = current.sequence + 1
-        changed = {
-            name: _updated(sequence, name, current.datasets.get(name), change) for name, change in changes.items()
-        }
+        datasets = dict(current.datasets)
+        for name, change in changes.items():
+            kept = datasets[name].files if change.appends and name in datasets else ()
+            datasets[name] = Dataset(
+                sequence=current.sequence + 1,
+                files=(*kept, *change.files),
+                columns=tuple(SHAPES[name].column_names),
+                watermark=dict(change.watermark),
+            )
         return replace(
             current,
-            sequence=sequence,
+            sequence=current.sequence + 1,
             previous=held.value.manifest if held else None,
             run_id=self._context.run_id,
             published_ms=self._context.clock.now_ms(),
-            datasets={**current.datasets, **changed},
+            datasets=datasets,
         )
 
     async def _read(self) -> tuple[Versioned[CorePointer] | None, CoreManifest]:
         held = await self._cell.read()
-        if held is None:
-            return None, CoreManifest()
-        return held, await read_manifest(self._context, held.value.manifest)
-
-
-def _updated(sequence: int, name: str, before: Dataset | None, change: DatasetUpdate) -> Dataset:
-    kept = before.files if before and change.appends else ()
-    return Dataset(
-        sequence=sequence,
-        files=(*kept, *change.files),
-        columns=tuple(SHAPES[name].column_names),
-        watermark=dict(change.watermark),
-    )
+        return held, await read_manifest(self._context, held.value.manifest) if held else CoreManifest()
 
 
 async def referenced_files(context: JobContext, *, replaced_after_ms: int) -> Sequence[str]:

@@ -84,6 +84,7 @@ def refresh(context: JobContext, manifest: CoreManifest, shapes: Sequence[Shape]
     """
     if context.dry_run or not manifest.sequence:
         return ()
+    context.progress("update system tables")
     try:
         context.wait(_ensure_namespace(context))
     except Unavailable as error:  # The record of the catalog or the namespace is damaged; the next run tries again.

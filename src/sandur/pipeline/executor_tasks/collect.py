@@ -167,12 +167,8 @@ _VISITORS: Final[Mapping[str, Callable[[Lake, Candidate], Awaitable[Visited]]]] 
 }
 
 
-def own_receipts_task(options: Mapping[str, str]) -> ArrowTask:
-    """A task over listed receipts: it returns those of the pipeline's commits to its own tables."""
-    return lake_task(options, _own_receipts, rows_at_once=RECORDS_AT_ONCE)
-
-
-def _own_receipts(blocking: BlockingLake, listed: Sequence[Row]) -> Any:  # noqa: ANN401 - Arrow has no types
+def own_receipts(blocking: BlockingLake, listed: Sequence[Row]) -> Any:  # noqa: ANN401 - Arrow has no types
+    """Of some listed receipts, those of the pipeline's commits to its own tables."""
     lake = blocking.lake
     stored = blocking.wait(get_many(lake.store, [row["key"] for row in listed]))
     events = [row_of(lake.layout, row["key"], one.data) if one else {} for row, one in zip(listed, stored, strict=True)]

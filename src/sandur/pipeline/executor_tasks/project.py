@@ -3,7 +3,7 @@
 Rows of six shapes go from the task that reads a metadata file straight into Parquet. Passing them through Spark would
 add nothing.
 
-A table that is missing from the listing have been renamed between the reads of its old and its new name, or
+A table that is missing from the listing may have been renamed between the reads of its old and its new name, or
 its record is damaged, or the store did not answer. A table counts as dropped only if its pointer or its name says so.
 """
 
@@ -18,9 +18,9 @@ from sandur.pipeline.blocking_lake import BlockingLake, open_lake
 from sandur.pipeline.executor_tasks.write import FileWriter, file_row
 from sandur.pipeline.sources.catalog import visible_row
 from sandur.pipeline.sources.metadata import rows_of_table
-from sandur.pipeline.sources.range_reader import OBJECTS_AT_ONCE, Row, gather_bounded, shaped_batch
+from sandur.pipeline.sources.range_reader import Row, gather_bounded, shaped_batch
 from sandur.pipeline.tables import NAMES, OF_METADATA, TABLES
-from sandur.pipeline.tasks import ArrowTask, Batches, lake_task, portions, record_batch
+from sandur.pipeline.tasks import ArrowTask, Batches, portions, record_batch
 from sandur.storage.cell import gather_all
 
 FILES_AT_ONCE: Final = 64
@@ -43,7 +43,8 @@ def metadata_task(options: Mapping[str, str], attempt: str) -> ArrowTask:
             for batch in batches:
                 for tables in portions(batch.to_pylist(), FILES_AT_ONCE):
                     found = blocking.wait(gather_all(_read_table(blocking.lake, table) for table in tables))
-                    problems += [_problem_text(row) for rows in found for row in rows[TABLES.name] if row.get(PROBLEM)]
+                    bad = [row for rows in found for row in rows[TABLES.name] if row.get(PROBLEM)]
+                    problems += ["{catalog}.{namespace}.{name}: {problem}".format_map(row) for row in bad]
                     for shape in OF_METADATA:
                         rows = [row for one in found for row in one.get(shape.name, ())]
                         yield from writers[shape.name].add(shaped_batch(shape, rows))
@@ -55,12 +56,8 @@ def metadata_task(options: Mapping[str, str], attempt: str) -> ArrowTask:
     return run
 
 
-def readability_task(options: Mapping[str, str]) -> ArrowTask:
-    """A task over tables whose files could not be read: it returns the `uuid` of those that can be read now."""
-    return lake_task(options, _readable_tables, rows_at_once=FILES_AT_ONCE)
-
-
-def _readable_tables(blocking: BlockingLake, tables: Sequence[Table]) -> Any:  # noqa: ANN401 - Arrow has no types
+def readable_tables(blocking: BlockingLake, tables: Sequence[Table]) -> Any:  # noqa: ANN401 - Arrow has no types
+    """Of tables whose files could not be read, the `uuid` of those that can be read now."""
     found = blocking.wait(gather_all(_read_table(blocking.lake, table) for table in tables))
     uuids = [(row["uuid"],) for rows in found for row in rows[TABLES.name] if not row.get(PROBLEM)]
     return record_batch(READABLE, uuids)
@@ -76,16 +73,8 @@ async def _read_table(lake: Lake, table: Table) -> Mapping[str, Sequence[Row]]:
     return {TABLES.name: [table], **named}
 
 
-def _problem_text(row: Row) -> str:
-    return f"{row['catalog']}.{row['namespace']}.{row['name']}: {row[PROBLEM]}"
-
-
-def recheck_task(options: Mapping[str, str]) -> ArrowTask:
-    """A task over published tables; it returns rows of names for those that still exist."""
-    return lake_task(options, _recheck_tables, rows_at_once=OBJECTS_AT_ONCE)
-
-
-def _recheck_tables(blocking: BlockingLake, tables: Sequence[Table]) -> Any:  # noqa: ANN401 - Arrow has no types
+def recheck_tables(blocking: BlockingLake, tables: Sequence[Table]) -> Any:  # noqa: ANN401 - Arrow has no types
+    """Of some published tables, rows of names for those that still exist."""
     rows = blocking.wait(gather_bounded(tables, lambda was: recheck_table(blocking.lake, was)))
     return shaped_batch(NAMES, [row for row in rows if row])
 

@@ -31,17 +31,18 @@ from sandur.pipeline.executor_tasks.collect import (
     OBJECTS,
     OWNED,
     PUBLISHED,
+    RECORDS_AT_ONCE,
     VISITED,
     FolderDetail,
     collect_task,
-    own_receipts_task,
+    own_receipts,
     owners_task,
 )
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import Publication, bump_manifest, referenced_files
-from sandur.pipeline.sources.range_reader import FilesReader, read_frame
+from sandur.pipeline.sources.range_reader import SandurFiles, read_frame
 from sandur.pipeline.tables import COMMITS
-from sandur.pipeline.tasks import column_names, parallelism
+from sandur.pipeline.tasks import column_names, lake_task, parallelism
 from sandur.settings import seconds_of
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed
 
@@ -58,9 +59,9 @@ _COLUMNS: Final = column_names(CANDIDATES)
 def run(context: JobContext) -> JobReport:
     """Visit all candidates, then delete the garbage unless this is a dry run; report counts by kind."""
     collection = _Collection(context)
-    collection.rehearse()
+    rehearsed = collection.rehearse()
     if not context.dry_run:
-        collection.act()
+        collection.act(rehearsed)
     collection.purge()
     return context.report(
         NAME,
@@ -75,20 +76,16 @@ class _Candidates:
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._now_ms = context.clock.now_ms()
+        self._orphaned_ms = self._now_ms - seconds_of(context.settings.orphan_retention) * 1_000
         self.problems: list[str] = []
 
     def all(self) -> DataFrame:
         frames = [self._of_janitors(), self._receipts(), self._published(), *self._files_of_tables()]
         return reduce(DataFrame.unionByName, frames)
 
-    def owned_folders(self) -> DataFrame:
-        """The folders with metadata files of living tables; raises Unavailable if a catalog cannot be read."""
-        return _by_folder(self._owners())
-
     def unreferenced(self, files: DataFrame) -> DataFrame:
         """The published files that neither the current manifest nor a recently replaced one refers to."""
-        replaced_after_ms = self._now_ms - self._orphan_retention_ms()
-        keys = self._context.wait(referenced_files(self._context, replaced_after_ms=replaced_after_ms))
+        keys = self._context.wait(referenced_files(self._context, replaced_after_ms=self._orphaned_ms))
         frame = self._context.spark.createDataFrame([(key,) for key in keys], "key string")
         return files.join(frame, on="key", how="left_anti")
 
@@ -99,8 +96,7 @@ class _Candidates:
         for name, janitor in JANITORS_BY_NAME.items():
             if name in {_PENDING, _COMMITTED}:
                 continue
-            folder = janitor.folder(self._context.layout)
-            before_ms = self._now_ms - janitor.age_ms(self._context.settings)
+            folder, before_ms = janitor.folder(self._context.layout), self._before_ms(name)
             page = self._page(folder)
             if page is None:
                 frames.append(self._of_kind(name, self._files(folder).where(F.col("modified_ms") <= before_ms)))
@@ -110,13 +106,10 @@ class _Candidates:
 
     def _receipts(self) -> DataFrame:
         """Receipts of attempts after a day; those of commits after their retention, once `commits` has them."""
-        settings = self._context.settings
         files = self._files(self._context.layout.events_folder())
-        pending = files.where(F.col("key").contains("/pending/")).where(
-            F.col("modified_ms") <= self._now_ms - JANITORS_BY_NAME[_PENDING].age_ms(settings)
-        )
-        old = files.where(F.col("key").contains("/committed/")).where(
-            F.col("modified_ms") <= self._now_ms - JANITORS_BY_NAME[_COMMITTED].age_ms(settings)
+        pending, old = (
+            files.where(F.col("key").contains(folder) & (F.col("modified_ms") <= self._before_ms(name)))
+            for name, folder in ((_PENDING, "/pending/"), (_COMMITTED, "/committed/"))
         )
         if old.isEmpty():
             return self._of_kind(_PENDING, pending)
@@ -124,20 +117,19 @@ class _Candidates:
         keyed = old.withColumn("commit_key", F.regexp_extract("key", r"/([0-9a-f]+)\.json$", 1))
         committed = keyed.join(history, on="commit_key", how="left_semi").select(*old.columns)
         others = keyed.join(history, on="commit_key", how="left_anti").select(*old.columns)
-        own = others.mapInArrow(own_receipts_task(self._context.source_options), OBJECTS)
-        garbage = committed.unionByName(own)
+        own = lake_task(self._context.source_options, own_receipts, rows_at_once=RECORDS_AT_ONCE)
+        garbage = committed.unionByName(others.mapInArrow(own, OBJECTS))
         return self._of_kind(_PENDING, pending).unionByName(self._of_kind(_COMMITTED, garbage))
 
     def _published(self) -> DataFrame:
         """Published files without a reference: of failed runs, and of manifests that were replaced long ago."""
-        before_ms = self._now_ms - self._orphan_retention_ms()
-        files = self._files(self._context.layout.core_snapshots_folder()).where(F.col("modified_ms") <= before_ms)
-        return self._of_kind(PUBLISHED, self.unreferenced(files))
+        files = self._files(self._context.layout.core_snapshots_folder())
+        return self._of_kind(PUBLISHED, self.unreferenced(files.where(F.col("modified_ms") <= self._orphaned_ms)))
 
     def _files_of_tables(self) -> Sequence[DataFrame]:
         """Metadata files; none while a pointer or a catalog is unreadable, because owners are unknown then."""
         try:
-            owners = self._context.persist(self._owners())
+            owners = self._context.persist(self.owners())
         except Unavailable as error:
             self.problems.append(f"metadata files are skipped: {error}")
             return []
@@ -155,13 +147,14 @@ class _Candidates:
     def _abandoned(self, owned: DataFrame) -> DataFrame:
         """First metadata files in folders without an owner: creates that died before they wrote a pointer."""
         own = self._context.lake.locations.own.rstrip("/")
-        before_ms = self._now_ms - self._orphan_retention_ms()
         files = self._files(self._context.layout.tables_folder()).where(F.col("key").rlike(_FIRST_FILE))
-        located = files.where(F.col("modified_ms") <= before_ms).withColumn("key", F.concat(F.lit(f"{own}/"), "key"))
+        old = files.where(F.col("modified_ms") <= self._orphaned_ms)
+        located = old.withColumn("key", F.concat(F.lit(f"{own}/"), "key"))
         placed = located.withColumn("plain", F.regexp_extract("key", r"^(.*)/[^/]+$", 1))
         return self._of_kind(ABANDONED, placed.join(owned.select("plain"), on="plain", how="left_anti"))
 
-    def _owners(self) -> DataFrame:
+    def owners(self) -> DataFrame:
+        """The owners of metadata files; raises Unavailable if a catalog cannot be read."""
         roots = [normalize_location(one.root) for one in self._context.wait(list_catalogs(self._context.lake))]
         files = self._files(self._context.layout.pointers_folder())
         return files.select("key").mapInArrow(owners_task(self._context.source_options, roots), OWNED)
@@ -175,8 +168,8 @@ class _Candidates:
         page = self._page(prefix)
         if page is not None:
             return self._context.spark.createDataFrame(list(page), OBJECTS)
-        reader = FilesReader({**self._context.source_options, "prefix": prefix})
-        files = read_frame(self._context.spark, reader)
+        source = SandurFiles({**self._context.source_options, "prefix": prefix})
+        files = read_frame(self._context.spark, source)
         return files.select("key", "version", "size_bytes", F.unix_millis("modified_at").alias("modified_ms"))
 
     def _of_kind(self, kind: str, files: DataFrame) -> DataFrame:
@@ -187,8 +180,9 @@ class _Candidates:
         empty = {"version": F.lit(""), "size_bytes": F.lit(0).cast("long"), "modified_ms": F.lit(0).cast("long")}
         return frame.withColumns({**empty, **{name: F.lit(value) for name, value in values.items()}})
 
-    def _orphan_retention_ms(self) -> int:
-        return seconds_of(self._context.settings.orphan_retention) * 1_000
+    def _before_ms(self, janitor: str) -> int:
+        """Objects that are older than this are the janitor's."""
+        return self._now_ms - JANITORS_BY_NAME[janitor].age_ms(self._context.settings)
 
 
 def _by_folder(owners: DataFrame) -> DataFrame:
@@ -204,31 +198,29 @@ class _Collection:
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._candidates = _Candidates(context)
-        self._rehearsed: DataFrame | None = None
         self._found = 0
         self.counts: Counter[str] = Counter()
         self.warnings: list[str] = []
         self.budget = context.limits.objects_deleted_max
 
-    def rehearse(self) -> None:
+    def rehearse(self) -> DataFrame:
         """Visit every candidate in a dry run, whose outcomes a dry run of the job reports."""
         self._context.progress("visit all candidates")
-        self._rehearsed = self._context.persist(self._visit(self._candidates.all(), dry_run=True))
+        rehearsed = self._context.persist(self._visit(self._candidates.all(), dry_run=True))
         self.warnings += self._candidates.problems
-        totals = self._rehearsed.groupBy("kind", "outcome").agg(F.sum("objects"), F.sum("freed_bytes")).collect()
+        totals = rehearsed.groupBy("kind", "outcome").agg(F.sum("objects"), F.sum("freed_bytes")).collect()
         for kind, outcome, objects, freed_bytes in totals:
             if self._context.dry_run or outcome == "kept":
                 self._count(kind, outcome, objects, freed_bytes)
             elif outcome in _CHANGES:
                 self._found += objects
-        failed = self._rehearsed.where("outcome = 'failed'").limit(WARNINGS_MAX).collect()
+        failed = rehearsed.where("outcome = 'failed'").limit(WARNINGS_MAX).collect()
         self.warnings += [f"{row.kind} {row.key}: {row.problem}" for row in failed]
+        return rehearsed
 
-    def act(self) -> None:
+    def act(self, rehearsed: DataFrame) -> None:
         """Visit again, on the real store, what the dry run would have changed; in the order of KINDS."""
-        if self._rehearsed is None:
-            return
-        changes = self._rehearsed.where(F.col("outcome").isin(*_CHANGES))
+        changes = rehearsed.where(F.col("outcome").isin(*_CHANGES))
         present = {row.kind for row in changes.select("kind").distinct().collect()}
         allowed = self.budget
         for kind in KINDS:
@@ -243,15 +235,17 @@ class _Collection:
 
         The whole queue is read, part by part: blocked orders stay at its front for weeks.
         """
+
+        def warn(what: str, error: SandurError) -> None:
+            self.warnings.append(f"purge of {what}: {error}")
+
         self._context.progress("purge dropped tables")
         position = ""
         for _ in range(PURGE_PARTS_MAX):
             if self.budget <= 0:
                 return
             self._context.check_fence()
-            swept = self._context.wait(
-                purge.run_purge_queue(self._purge_lake(), position=position, on_error=self._warn)
-            )
+            swept = self._context.wait(purge.run_purge_queue(self._purge_lake(), position=position, on_error=warn))
             self.counts.update({f"purge_{outcome}": times for outcome, times in swept.counts.items()})
             self.budget -= swept.counts.get("files_removed", 0)
             position = swept.position
@@ -263,7 +257,9 @@ class _Collection:
         if kind == FOLDERS:
             frame = self._still_owned(self._within_budget(changes.collect()))
         elif kind == PUBLISHED:
-            frame = self._still_unreferenced(changes)
+            # Every pending publication loses its swap (GC1): no manifest will ever refer to these files.
+            self._context.wait(bump_manifest(self._context))
+            frame = self._candidates.unreferenced(changes)
         done = self._visit(frame.select(*_COLUMNS), dry_run=False)
         for row in done.groupBy("outcome").agg(F.sum("objects"), F.sum("freed_bytes"), F.max("problem")).collect():
             outcome, objects, freed_bytes, problem = row
@@ -290,14 +286,9 @@ class _Collection:
 
         A table that moved into a folder since then wrote nothing that was listed, but may refer to listed files.
         """
-        owned = self._candidates.owned_folders().select("key", F.get_json_object("detail", "$.uuids").alias("uuids"))
-        listed = folders.withColumn("uuids", F.get_json_object("detail", "$.uuids"))
-        return listed.join(owned, on=["key", "uuids"], how="left_semi")
-
-    def _still_unreferenced(self, files: DataFrame) -> DataFrame:
-        """The files that no manifest will ever refer to: the bump makes every pending publication lose (GC1)."""
-        self._context.wait(bump_manifest(self._context))
-        return self._candidates.unreferenced(files)
+        uuids = F.get_json_object("detail", "$.uuids").alias("uuids")
+        owned = _by_folder(self._candidates.owners()).select("key", uuids)
+        return folders.select("*", uuids).join(owned, on=["key", "uuids"], how="left_semi")
 
     def _visit(self, candidates: DataFrame, *, dry_run: bool) -> DataFrame:
         task = collect_task(self._context.source_options, dry_run=dry_run)
@@ -317,9 +308,6 @@ class _Collection:
     def _count(self, kind: str, outcome: str, objects: int, freed_bytes: int) -> None:
         self.counts[f"{kind}_{outcome}"] += objects
         self.counts["freed_bytes"] += freed_bytes
-
-    def _warn(self, what: str, error: SandurError) -> None:
-        self.warnings.append(f"purge of {what}: {error}")
 
 
 COLLECT_GARBAGE: Final = Job(NAME, "Delete objects that nothing refers to, after a day.", run, deletes=True)

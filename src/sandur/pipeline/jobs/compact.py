@@ -11,9 +11,9 @@ from sandur.pipeline import system_tables
 from sandur.pipeline.feed import FEED, Feed
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import DatasetUpdate, Publication
-from sandur.pipeline.sources.catalog import NamesReader, PointersReader
-from sandur.pipeline.sources.datasets import CoreManifest, PublishedFile
-from sandur.pipeline.sources.events import FeedReader
+from sandur.pipeline.sources.catalog import SandurNames, SandurPointers
+from sandur.pipeline.sources.datasets import PublishedFile
+from sandur.pipeline.sources.events import FeedSource
 from sandur.pipeline.sources.range_reader import read_frame
 from sandur.pipeline.tables import ACTIVITY, COMMITS, OWNERS, QUARANTINE, TIMELINE, shape
 from sandur.pipeline.tasks import empty_frame
@@ -32,16 +32,14 @@ def run(context: JobContext) -> JobReport:
     publication = Publication(context)
     after = publication.watermark(COMMITS.name, FEED)
     work = _Compaction(context, publication, after=after, upto=state.sequence)
-    manifest = work.publish()
-    context.progress("update system tables")
-    refused = system_tables.refresh(context, manifest or publication.base, (COMMITS, TIMELINE, ACTIVITY, QUARANTINE))
+    work.publish()
+    refused = system_tables.refresh(context, publication.manifest, (COMMITS, TIMELINE, ACTIVITY, QUARANTINE))
     positions = {"feed_from": after, "feed_to": state.sequence, "receipts_known": state.next_position}
     return context.report(
         NAME,
         counts={**positions, **work.counts},
         warnings=(*feed.problems, *work.warnings, *refused),
-        manifest=publication.manifest_key,
-        sequence=manifest.sequence if manifest else None,
+        published=publication.published,
     )
 
 
@@ -57,20 +55,20 @@ class _Compaction:
         self.counts: dict[str, int] = {}
         self.warnings: list[str] = []
 
-    def publish(self) -> CoreManifest | None:
-        """Publish the new rows; None if there was nothing to publish."""
+    def publish(self) -> None:
+        """Publish the new rows, if there are any."""
         events = self._context.persist(self._events())
         self._count(events)
         owners = self._context.persist(self._owners(events))
         renamed = self._count_renamed(owners)
         if self._context.dry_run or (self._after == self._upto and not renamed):
-            return None
+            return
         changes = self._quarantine(events)
         if self.counts["commits"] or renamed:
             changes |= self._history(events, owners, is_renamed=renamed > 0)
         else:
             changes[COMMITS.name] = self._update((), appends=True)
-        return self._publication.publish(changes)
+        self._publication.publish(changes)
 
     def _count(self, events: DataFrame) -> None:
         """Count receipts by kind; commits of the pipeline to its own tables are counted separately."""
@@ -96,8 +94,8 @@ class _Compaction:
         """The current name of each table."""
         spark, options = self._context.spark, self._context.source_options
         self._context.progress("read names")
-        names = self._context.persist(read_frame(spark, NamesReader(options)))
-        pointers = self._context.persist(read_frame(spark, PointersReader(options)))
+        names = self._context.persist(read_frame(spark, SandurNames(options)))
+        pointers = self._context.persist(read_frame(spark, SandurPointers(options)))
         self._count_unreadable(names, pointers)
         owners = of_commits.owners(names, pointers, self._publication.read(OWNERS))
         if not self._has_registrations:
@@ -131,8 +129,7 @@ class _Compaction:
         rows = self._context.persist(of_commits.history(events, self._publication.read(COMMITS), owners))
         new, loose = rows.agg(F.count_if("is_new"), F.count_if(of_commits.is_loose())).collect()[0]
         self.counts["commits"] = new
-        known = self._publication.base.datasets.get(COMMITS.name)
-        is_rewritten = is_renamed or (known is not None and known.is_scattered)
+        is_rewritten = is_renamed or self._publication.is_scattered(COMMITS)
         new_rows = rows.where("is_new")
         busy = of_commits.activity(new_rows, self._publication.read(ACTIVITY))
         timeline = of_commits.timeline(rows, self._loose_ends(rows, loose))
@@ -162,8 +159,8 @@ class _Compaction:
         return DatasetUpdate(files, {FEED: self._upto}, appends=appends)
 
     def _events(self) -> DataFrame:
-        reader = FeedReader({**self._context.source_options, "after": str(self._after), "upto": str(self._upto)})
-        return read_frame(self._context.spark, reader)
+        source = FeedSource({**self._context.source_options, "after": str(self._after), "upto": str(self._upto)})
+        return read_frame(self._context.spark, source)
 
 
 COMPACT: Final = Job(NAME, "Turn receipts into the history of commits, its timeline and the activity of tables.", run)

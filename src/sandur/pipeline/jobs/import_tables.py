@@ -30,7 +30,7 @@ from sandur.operations.tables.names import allowed_roots, resolve_name
 from sandur.operations.tables.register import register_table
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.job import Job, JobContext, JobReport
-from sandur.pipeline.sources.catalog import PointersReader
+from sandur.pipeline.sources.catalog import SandurPointers
 from sandur.pipeline.sources.range_reader import KeyRange, folder_ranges, list_range, read_frame
 from sandur.pipeline.tasks import map_rows, parallelism, portions, record_batch, run_per_item
 from sandur.storage.contract import ObjectStore, get_many, list_all
@@ -151,7 +151,7 @@ class _Import:
     def _unknown(self, found: DataFrame) -> DataFrame:
         """The tables that are not in the catalog: by uuid for Iceberg, by location for Delta."""
         spark = self._context.spark
-        pointers = read_frame(spark, PointersReader(self._options))
+        pointers = read_frame(spark, SandurPointers(self._options))
         is_known = F.col("state").isin(*_LIVING) | F.col("problem").isNotNull()  # An unreadable pointer may be live.
         uuids = pointers.where(is_known).select(F.lower(F.coalesce("table_uuid", "uuid")).alias("known_uuid"))
         places = spark.createDataFrame([(place,) for place in self._context.wait(self._delta_places())], "place string")
@@ -194,7 +194,7 @@ class _Import:
         self.counts["registered"] = 0
         if not self._wanted:
             return
-        self._context.progress("register tables", 0, len(self._wanted))
+        self._context.progress("register tables")
         self._context.wait(self._make_namespaces({one.identifier.namespace for one in self._wanted}))
         tasks = min(len(self._wanted), parallelism(self._context.spark))
         frame = self._context.spark.createDataFrame(self._wanted, _WANTED).repartition(tasks)

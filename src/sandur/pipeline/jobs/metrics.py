@@ -12,8 +12,7 @@ from sandur.operations.tables.reports import Report
 from sandur.pipeline import system_tables
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import DatasetUpdate, Publication
-from sandur.pipeline.sources.datasets import CoreManifest
-from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row, ranges_between, read_frame
+from sandur.pipeline.sources.range_reader import KeyRange, RangeSource, Row, ranges_between, read_frame
 from sandur.pipeline.tables import TABLE_METRICS, shape
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many, list_pages
 from sandur.storage.layout import Layout
@@ -65,12 +64,11 @@ def run(context: JobContext) -> JobReport:
     """
     context.progress("read reports")
     publication = Publication(context)
-    reports = context.persist(read_frame(context.spark, ReportsReader(context.source_options)))
+    reports = context.persist(read_frame(context.spark, ReportsSource(context.source_options)))
     counts = {row.kind: row["count"] for row in reports.groupBy("kind").count().collect()}
     problems = [row.problem for row in reports.where("problem is not null").orderBy("problem").limit(3).collect()]
-    manifest = _publish(context, publication, reports)
-    context.progress("update system tables")
-    refused = system_tables.refresh(context, manifest or publication.base, (TABLE_METRICS,))
+    _publish(context, publication, reports)
+    refused = system_tables.refresh(context, publication.manifest, (TABLE_METRICS,))
     bad = counts.get("unread", 0) + counts.get("misplaced", 0)
     warnings = [f"{bad} reports are unreadable or misplaced, for example {problems[0]}"] if problems else []
     by_kind = {f"reports_{kind}": times for kind, times in sorted(counts.items())}
@@ -78,21 +76,20 @@ def run(context: JobContext) -> JobReport:
         NAME,
         counts={"reports": sum(counts.values()), **by_kind},
         warnings=(*warnings, *refused),
-        manifest=publication.manifest_key,
-        sequence=manifest.sequence if manifest else None,
+        published=publication.published,
     )
 
 
-def _publish(context: JobContext, publication: Publication, reports: DataFrame) -> CoreManifest | None:
-    """Publish the statistics; None if nothing changed."""
+def _publish(context: JobContext, publication: Publication, reports: DataFrame) -> None:
+    """Publish the statistics if they changed."""
     before = publication.read(TABLE_METRICS)
     rows = context.persist(statistics(reports, before))
     is_same = rows.exceptAll(before).isEmpty() and before.exceptAll(rows).isEmpty()
     if context.dry_run or is_same:
-        return None
+        return
     context.progress("write statistics")
     files = publication.write(rows.coalesce(1), TABLE_METRICS)
-    return publication.publish({TABLE_METRICS.name: DatasetUpdate(files, {})})  # Reports have no positions.
+    publication.publish({TABLE_METRICS.name: DatasetUpdate(files, {})})  # Reports have no positions.
 
 
 class _Measure(msgspec.Struct, frozen=True, rename="kebab"):
@@ -107,7 +104,7 @@ class _Body(msgspec.Struct, frozen=True, rename="kebab"):
     metrics: dict[str, _Measure] = {}
 
 
-class ReportsReader(RangeReader):
+class ReportsSource(RangeSource):
     """Every stored report; one that cannot be decoded is a row with a `problem`."""
 
     shape = REPORTS
@@ -153,15 +150,11 @@ def _number(measure: _Measure | None, column: str) -> int | None:
     """A count, or a duration in milliseconds; None if it is missing or not a count."""
     if measure is None:
         return None
-    number = _milliseconds(measure) if column.endswith("_ms") else measure.value
+    number, unit = measure.value, measure.time_unit.lower()
+    if column.endswith("_ms"):
+        duration = measure.total_duration if unit in _PER_MS or unit in _MS else None
+        number = None if duration is None else duration * _MS.get(unit, 1) // _PER_MS.get(unit, 1)
     return number if number is not None and 0 <= number <= _LONG_MAX else None
-
-
-def _milliseconds(measure: _Measure) -> int | None:
-    duration, unit = measure.total_duration, measure.time_unit.lower()
-    if duration is None:
-        return None
-    return duration // _PER_MS[unit] if unit in _PER_MS else duration * _MS[unit] if unit in _MS else None
 
 
 def by_table_and_day(reports: DataFrame) -> DataFrame:

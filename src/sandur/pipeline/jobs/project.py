@@ -9,16 +9,23 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.pipeline import system_tables
-from sandur.pipeline.executor_tasks.project import PROBLEM, READABLE, metadata_task, readability_task, recheck_task
+from sandur.pipeline.executor_tasks.project import (
+    FILES_AT_ONCE,
+    PROBLEM,
+    READABLE,
+    metadata_task,
+    readable_tables,
+    recheck_tables,
+)
 from sandur.pipeline.executor_tasks.write import WRITTEN
 from sandur.pipeline.feed import FEED, Feed
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import DatasetUpdate, Publication
-from sandur.pipeline.sources.catalog import CatalogsReader, NamespacesReader, NamesReader
-from sandur.pipeline.sources.datasets import CoreManifest, PublishedFile
-from sandur.pipeline.sources.range_reader import read_frame
+from sandur.pipeline.sources.catalog import SandurCatalogs, SandurNames, SandurNamespaces
+from sandur.pipeline.sources.datasets import PublishedFile
+from sandur.pipeline.sources.range_reader import OBJECTS_AT_ONCE, read_frame
 from sandur.pipeline.tables import CATALOGS, CHANGES, NAMES, NAMESPACES, OF_METADATA, SHAPES, TABLES, Shape
-from sandur.pipeline.tasks import task_count
+from sandur.pipeline.tasks import lake_task, task_count
 from sandur.pipeline.transforms import projection
 from sandur.pipeline.transforms.projection import CREATED, DROPPED, RENAMED, SAME, UNREADABLE
 
@@ -41,17 +48,14 @@ def run(context: JobContext) -> JobReport:
     publication = Publication(context)
     before = publication.watermark(TABLES.name, FEED)
     work = _Projection(context, publication, state.sequence, as_of_ms)
-    manifest = work.publish()
-    context.progress("update system tables")
-    shapes = (CATALOGS, NAMESPACES, *OF_METADATA, CHANGES)
-    refused = system_tables.refresh(context, manifest or publication.base, shapes)
+    work.publish()
+    refused = system_tables.refresh(context, publication.manifest, (CATALOGS, NAMESPACES, *OF_METADATA, CHANGES))
     staleness_ms = context.clock.now_ms() - as_of_ms
     return context.report(
         NAME,
         counts={"feed_from": before, "feed_to": state.sequence, "staleness_ms": staleness_ms, **work.counts},
         warnings=(*feed.problems, *work.warnings, *refused),
-        manifest=publication.manifest_key,
-        sequence=manifest.sequence if manifest else None,
+        published=publication.published,
     )
 
 
@@ -67,21 +71,20 @@ class _Projection:
         self.counts: dict[str, int] = {}
         self.warnings: list[str] = []
 
-    def publish(self) -> CoreManifest | None:
-        """Publish the datasets that changed; None if nothing changed."""
+    def publish(self) -> None:
+        """Publish the datasets that changed."""
         changes = {**self._containers(), **self._tables(), **self._catalog_changes()}
         has_moved = self._publication.watermark(TABLES.name, FEED) != self._upto
-        if self._context.dry_run or not (changes or has_moved):
-            return None
-        changes.setdefault(TABLES.name, self._update((), appends=True))
-        return self._publication.publish(changes)
+        if not self._context.dry_run and (changes or has_moved):
+            changes.setdefault(TABLES.name, self._update((), appends=True))
+            self._publication.publish(changes)
 
     def _containers(self) -> Mapping[str, DatasetUpdate]:
         """The new files of catalogs and namespaces, if they changed."""
         self._context.progress("read catalogs and namespaces")
         options, spark = self._context.source_options, self._context.spark
-        containers = ((CATALOGS, CatalogsReader(options)), (NAMESPACES, NamespacesReader(options)))
-        read = [(shape, self._context.persist(read_frame(spark, reader))) for shape, reader in containers]
+        containers = ((CATALOGS, SandurCatalogs(options)), (NAMESPACES, SandurNamespaces(options)))
+        read = [(shape, self._context.persist(read_frame(spark, source))) for shape, source in containers]
         has_unreadable = self._count_unreadable(read)
         rows: dict[str, DataFrame] = {}
         compared: dict[str, DataFrame] = {}
@@ -127,7 +130,7 @@ class _Projection:
     def _tables(self) -> Mapping[str, DatasetUpdate]:
         """The new files of all datasets that come from names and metadata files, if they changed."""
         self._context.progress("read names")
-        names = read_frame(self._context.spark, NamesReader(self._context.source_options))
+        names = read_frame(self._context.spark, SandurNames(self._context.source_options))
         before = self._context.persist(self._publication.read(TABLES))
         compared = self._context.persist(projection.compare_tables(projection.current_tables(names, self._own), before))
         counts = self._count(compared)
@@ -140,7 +143,8 @@ class _Projection:
             self._changes.append(projection.name_changes(tables, **self._seen))
         if not (self.counts["metadata_files_read"] or counts.keys() - {SAME}):
             return {}
-        appends = counts.keys() <= {CREATED, SAME} and is_readable is None and not self._is_scattered()
+        is_scattered = any(map(self._publication.is_scattered, OF_METADATA))
+        appends = counts.keys() <= {CREATED, SAME} and is_readable is None and not is_scattered
         fresh = self._read_metadata(tables)
         kept = self._write_kept(tables, before, appends=appends, has_new=CREATED in counts)
         return {
@@ -156,9 +160,8 @@ class _Projection:
         self._context.progress("check tables that seem to be dropped")
         tables = compared.where(F.col("change") != UNREADABLE)
         missing = projection.as_published(tables.where(F.col("change") == DROPPED))
-        again = self._context.persist(
-            missing.mapInArrow(recheck_task(self._context.source_options), NAMES.spark_schema)
-        )
+        task = lake_task(self._context.source_options, recheck_tables, rows_at_once=OBJECTS_AT_ONCE)
+        again = self._context.persist(missing.mapInArrow(task, NAMES.spark_schema))
         found, in_doubt = again.agg(F.count("*"), F.count("problem")).collect()[0]
         self.counts["tables_in_doubt"] = in_doubt
         self._warn(compared.where(F.col("change") == UNREADABLE), "name_problem", self.counts["names_unreadable"])
@@ -216,7 +219,7 @@ class _Projection:
             return None
         tables_max = self._context.limits.files_retried_max
         sample = projection.sample_of_retried(compared, seed=self._context.run_id, tables_max=tables_max)
-        task = readability_task(self._context.source_options)
+        task = lake_task(self._context.source_options, readable_tables, rows_at_once=FILES_AT_ONCE)
         readable = sorted(row.uuid for row in sample.mapInArrow(task, READABLE).collect())
         is_readable = F.col("uuid").isin(readable)
         if len(readable) == tables_max:
@@ -234,7 +237,7 @@ class _Projection:
         count = self.counts["metadata_files_read"]
         if not count or self._context.dry_run:
             return {}
-        self._context.progress("read metadata files", 0, count)
+        self._context.progress("read metadata files")
         tasks = task_count(self._context.spark, count, at_least=FILES_PER_TASK, at_most=FILES_PER_TASK_MAX)
         fresh = projection.fresh(tables).repartition(tasks, "uuid").sortWithinPartitions(*projection.NAMES)
         task = metadata_task(self._context.source_options, self._publication.attempt)
@@ -250,15 +253,10 @@ class _Projection:
             return {}
         self._context.progress("write changes")
         rows = reduce(DataFrame.unionByName, self._changes)
-        known = self._publication.base.datasets.get(CHANGES.name)
-        if known and known.is_scattered:
+        if self._publication.is_scattered(CHANGES):
             everything = rows.unionByName(self._publication.read(CHANGES))
             return {CHANGES.name: self._update(self._write(everything, CHANGES))}
         return {CHANGES.name: self._update(self._write(rows.coalesce(1), CHANGES), appends=True)}
-
-    def _is_scattered(self) -> bool:
-        datasets = self._publication.base.datasets
-        return any(shape.name in datasets and datasets[shape.name].is_scattered for shape in OF_METADATA)
 
     @property
     def _own(self) -> tuple[str, str, Sequence[str]]:

@@ -28,7 +28,7 @@ def run(context: JobContext) -> JobReport:
     """Replace every index of the scope, one by one; a concurrent change is never overwritten."""
     scopes = context.wait(_scopes(context))
     context.check_fence()
-    context.progress("rebuild indexes", 0, len(scopes))
+    context.progress("rebuild indexes")
     rebuilt = context.persist(_rebuild(context, scopes))
     totals = rebuilt.groupBy("outcome").agg(F.count("*"), F.sum("entries"), F.sum("merged")).collect()
     failed = rebuilt.where("outcome = 'failed'").orderBy("scope").limit(WARNINGS_MAX).collect()

@@ -11,7 +11,7 @@ from sandur.pipeline.executor_tasks.reconcile import FINDINGS, RESTORED, restore
 from sandur.pipeline.feed import FEED, Feed, receipt_of_key
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import Publication
-from sandur.pipeline.sources.range_reader import FilesReader, hashed_ranges, read_frame
+from sandur.pipeline.sources.range_reader import SandurFiles, hashed_ranges, read_frame
 from sandur.pipeline.tables import COMMITS
 from sandur.pipeline.tasks import map_rows, run_per_item
 from sandur.settings import seconds_of
@@ -92,8 +92,8 @@ def _repeat_skipped(context: JobContext, feed: Feed, found: DataFrame, upto: int
 
 
 def _to_restore(context: JobContext, found: DataFrame, commits: DataFrame) -> DataFrame:
-    reader = FilesReader({**context.source_options, "prefix": context.layout.events_folder()})
-    listed = read_frame(context.spark, reader)
+    source = SandurFiles({**context.source_options, "prefix": context.layout.events_folder()})
+    listed = read_frame(context.spark, source)
     parts = {"date": 1, "commit_key": 2}
     keys = listed.select(*(F.regexp_extract("key", _RECEIPT_KEY, part).alias(name) for name, part in parts.items()))
     missing = found.where(F.col("status") == "missing")

@@ -11,18 +11,19 @@ from sandur.operations.lake import Lake
 from sandur.operations.receipts import commit_key_of
 from sandur.operations.tables.names import ResolvedName, catalog_exists, resolve_name, resolve_namespace
 from sandur.operations.transactions import resolution
-from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row, ShapedSource, folder_ranges, hashed_ranges
+from sandur.pipeline.sources.range_reader import KeyRange, RangeSource, Row, folder_ranges, hashed_ranges
 from sandur.pipeline.sources.receipt_rows import delta_file
 from sandur.pipeline.tables import CATALOGS, NAMES, NAMESPACES, POINTERS, with_problem
 
 
-class CatalogsReader(RangeReader):
-    """Catalogs are few: one task reads them."""
+class SandurCatalogs(RangeSource):
+    """One row per existing catalog; one that cannot be read has its name and a `problem`."""
 
+    source_name = "sandur_catalogs"
     shape = with_problem(CATALOGS)
 
     async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
-        return [KeyRange(lake.layout.catalogs_folder())]
+        return [KeyRange(lake.layout.catalogs_folder())]  # Catalogs are few: one task reads them.
 
     async def row(self, lake: Lake, key: str) -> Row | None:
         name = lake.layout.parse_catalog(key)
@@ -35,16 +36,10 @@ class CatalogsReader(RangeReader):
         return {"name": found.value.name, "root": found.value.root, **_container_columns(found.value)}
 
 
-class SandurCatalogs(ShapedSource):
-    """One row per existing catalog; one that cannot be read has its name and a `problem`."""
+class SandurNamespaces(RangeSource):
+    """One row per existing namespace; one that cannot be read has its name and a `problem`."""
 
-    source_name = "sandur_catalogs"
-    reader_class = CatalogsReader
-
-
-class NamespacesReader(RangeReader):
-    """One task per catalog."""
-
+    source_name = "sandur_namespaces"
     shape = with_problem(NAMESPACES)
 
     async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
@@ -60,14 +55,14 @@ class NamespacesReader(RangeReader):
         return {**named, "depth": len(namespace.levels), **_container_columns(found.value)} if found else None
 
 
-class SandurNamespaces(ShapedSource):
-    """One row per existing namespace; one that cannot be read has its name and a `problem`."""
+class SandurNames(RangeSource):
+    """One row per name, dropped and free ones included; `is_shown` is true if a reader finds something there.
 
-    source_name = "sandur_namespaces"
-    reader_class = NamespacesReader
+    Pending creates, renames and transactions are resolved as a load resolves them. A record that cannot be read has a
+    `problem`.
+    """
 
-
-class NamesReader(RangeReader):
+    source_name = "sandur_names"
     shape = NAMES
 
     async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
@@ -77,18 +72,10 @@ class NamesReader(RangeReader):
         return await name_row(lake, key)
 
 
-class SandurNames(ShapedSource):
-    """One row per name, dropped and free ones included; `is_shown` is true if a reader finds something there.
+class SandurPointers(RangeSource):
+    """One row per pointer with its effective head, which may be that of a committed transaction."""
 
-    Pending creates, renames and transactions are resolved as a load resolves them. A record that cannot be read has a
-    `problem`.
-    """
-
-    source_name = "sandur_names"
-    reader_class = NamesReader
-
-
-class PointersReader(RangeReader):
+    source_name = "sandur_pointers"
     shape = POINTERS
 
     async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
@@ -116,13 +103,6 @@ class PointersReader(RangeReader):
             **(_name_columns(name) if name else {}),
             **(_head_columns(pointer.head) if pointer.head else {}),
         }
-
-
-class SandurPointers(ShapedSource):
-    """One row per pointer with its effective head, which may be that of a committed transaction."""
-
-    source_name = "sandur_pointers"
-    reader_class = PointersReader
 
 
 async def name_row(lake: Lake, key: str) -> Row | None:

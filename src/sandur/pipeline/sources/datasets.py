@@ -13,7 +13,7 @@ from sandur.catalog.records import Record
 from sandur.errors import BadRequest, Unavailable
 from sandur.operations.lake import Lake
 from sandur.pipeline.blocking_lake import open_lake
-from sandur.pipeline.sources.range_reader import ShapedReader, ShapedSource
+from sandur.pipeline.sources.range_reader import ShapedSource
 from sandur.pipeline.tables import SHAPES, Shape
 
 ROWS_PER_BATCH: Final = 20_000
@@ -75,7 +75,15 @@ class CorePointer(Record, frozen=True, kw_only=True):
     published_ms: int
 
 
-class DatasetReader(ShapedReader):
+class SandurDataset(ShapedSource):
+    """The rows of a published dataset.
+
+    Option `dataset`: its name. Option `manifest`: the key of the manifest to read; empty for no rows. Without it, the
+    current manifest.
+    """
+
+    source_name = "sandur_dataset"
+
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
         name = options.get("dataset", "")
@@ -101,17 +109,6 @@ class DatasetReader(ShapedReader):
             data = blocking.wait(_read(blocking.lake, str(partition.value)))
             for batch in pq.ParquetFile(io.BytesIO(data)).iter_batches(ROWS_PER_BATCH):
                 yield _shaped(batch, self.shape)
-
-
-class SandurDataset(ShapedSource):
-    """The rows of a published dataset.
-
-    Option `dataset`: its name. Option `manifest`: the key of the manifest to read; empty for no rows. Without it, the
-    current manifest.
-    """
-
-    source_name = "sandur_dataset"
-    reader_class = DatasetReader
 
 
 def _shaped(batch: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:

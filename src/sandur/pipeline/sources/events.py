@@ -13,9 +13,8 @@ from sandur.pipeline.feed import Feed, key_of_receipt
 from sandur.pipeline.sources.range_reader import (
     OBJECTS_AT_ONCE,
     KeyRange,
-    RangeReader,
+    RangeSource,
     Row,
-    ShapedReader,
     ShapedSource,
     folder_ranges,
     shaped_batch,
@@ -30,18 +29,6 @@ _SEQUENCE: Final = "sequence"
 _PENDING: Final = "/pending/"
 
 
-class EventsReader(RangeReader):
-    """Every receipt in the store, with or without a position."""
-
-    shape = EVENTS
-
-    async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
-        return await folder_ranges(lake.store, lake.layout.events_folder())
-
-    async def rows(self, lake: Lake, listed: Sequence[Listed]) -> Sequence[Row]:
-        return await _rows(lake, [one.key for one in listed if _PENDING not in one.key], None)
-
-
 class Slice(NamedTuple):
     """Some receipts of one feed entry."""
 
@@ -50,7 +37,7 @@ class Slice(NamedTuple):
     stop: int
 
 
-class FeedReader(ShapedReader):
+class FeedSource(ShapedSource):
     """The feed's entries after `after` up to `upto`."""
 
     shape = EVENTS
@@ -101,7 +88,7 @@ class FeedStreamReader(DataSourceStreamReader):
         return self._blocking
 
 
-class SandurEvents(ShapedSource):
+class SandurEvents(RangeSource):
     """One row per receipt; one that cannot be decoded has a `problem` and its `body`.
 
     A batch reads all receipts. With the options `after` and `upto` it reads the feed's entries after `after` up to
@@ -110,15 +97,21 @@ class SandurEvents(ShapedSource):
     """
 
     source_name = "sandur_events"
-    reader_class = EventsReader
+    shape = EVENTS
 
     def reader(self, schema: StructType) -> DataSourceReader:
         is_feed = "after" in self.options or "upto" in self.options
-        return FeedReader(self.options) if is_feed else super().reader(schema)
+        return FeedSource(self.options) if is_feed else super().reader(schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         del schema  # The source declares its own.
         return FeedStreamReader(self.options)
+
+    async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
+        return await folder_ranges(lake.store, lake.layout.events_folder())
+
+    async def rows(self, lake: Lake, listed: Sequence[Listed]) -> Sequence[Row]:
+        return await _rows(lake, [one.key for one in listed if _PENDING not in one.key], None)
 
 
 def slices(blocking: BlockingLake, after: int, upto: int) -> Sequence[InputPartition]:

@@ -21,7 +21,7 @@ from sandur.operations.tables.documents import TABLES as TABLE_FILES
 from sandur.operations.tables.documents import VIEWS as VIEW_FILES
 from sandur.operations.tables.documents import load_document
 from sandur.pipeline.sources.catalog import name_row
-from sandur.pipeline.sources.range_reader import KeyRange, RangeReader, Row, ShapedSource, folder_ranges, gather_bounded
+from sandur.pipeline.sources.range_reader import KeyRange, RangeSource, Row, folder_ranges, gather_bounded
 from sandur.pipeline.tables import COLUMNS, OF_METADATA, PARTITION_SPECS, REFS, SCHEMAS, SNAPSHOTS, TABLES, clamped_ms
 from sandur.storage.contract import Listed
 
@@ -32,8 +32,15 @@ TEXT_MAX: Final = 20_000
 PARTS: Final = {shape.name: shape for shape in OF_METADATA}
 
 
-class MetadataReader(RangeReader):
-    """One task per folder of names; each name is resolved as a load resolves it."""
+class SandurMetadata(RangeSource):
+    """One part of the current metadata of every table and view; each name is resolved as a load resolves it.
+
+    Option `part`: `tables` (the default), `columns`, `schema_history`, `partition_spec_history`, `snapshots` or `refs`.
+    Option `table`: only that table, as `catalog.namespace.name`. A name that cannot be read has a row with a `problem`
+    in `tables`, and no row in the other parts.
+    """
+
+    source_name = "sandur_metadata"
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
@@ -68,18 +75,6 @@ class MetadataReader(RangeReader):
         if not levels:
             raise BadRequest(f"option table: expected catalog.namespace.name, found {self.options['table']!r}")
         return Identifier(catalog, tuple(levels), name)
-
-
-class SandurMetadata(ShapedSource):
-    """One part of the current metadata of every table and view.
-
-    Option `part`: `tables` (the default), `columns`, `schema_history`, `partition_spec_history`, `snapshots` or `refs`.
-    Option `table`: only that table, as `catalog.namespace.name`. A name that cannot be read has a row with a `problem`
-    in `tables`, and no row in the other parts.
-    """
-
-    source_name = "sandur_metadata"
-    reader_class = MetadataReader
 
 
 async def rows_of_table(lake: Lake, table: Mapping[str, Any]) -> Rows:

@@ -121,42 +121,36 @@ async def gather_bounded(items: Sequence[S], work: Callable[[S], Awaitable[T]]) 
     return await asyncio.gather(*(one(item) for item in items))
 
 
-class ShapedReader(DataSourceReader):
-    """A reader of rows with a declared shape."""
+class ShapedSource(DataSource, DataSourceReader):
+    """A data source of rows with a declared shape, which is its own reader. Those for users have a name."""
 
+    source_name: str
     shape: Shape
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.options = dict(options)
-
-
-class ShapedSource(DataSource):
-    """A data source over a reader; subclasses name themselves and their reader."""
-
-    source_name: str
-    reader_class: type[ShapedReader]
+        super().__init__(dict(options))
 
     @classmethod
     def name(cls) -> str:
         return cls.source_name
 
     def schema(self) -> StructType:
-        return self.reader_class(self.options).shape.spark_schema
+        return self.shape.spark_schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         del schema  # The source declares its own.
-        return self.reader_class(self.options)
+        return self
 
 
-def read_frame(spark: SparkSession, reader: ShapedReader) -> DataFrame:
-    """The rows of a data source's reader; the driver plans the partitions."""
-    partitions, schema = list(reader.partitions()), reader.shape.spark_schema
+def read_frame(spark: SparkSession, source: ShapedSource) -> DataFrame:
+    """The rows of a data source; the driver plans the partitions."""
+    partitions = list(source.partitions())
     if not partitions:
-        return empty_frame(spark, schema)
-    return run_per_item(spark, partitions, lambda partition: iter(reader.read(partition)), schema)
+        return empty_frame(spark, source.schema())
+    return run_per_item(spark, partitions, lambda partition: iter(source.read(partition)), source.schema())
 
 
-class RangeReader(ShapedReader):
+class RangeSource(ShapedSource):
     """Reads objects range by range. Subclasses plan the ranges, and convert one object or some objects to rows."""
 
     @abstractmethod
@@ -199,7 +193,13 @@ def shaped_batch(shape: Shape, rows: Sequence[Row]) -> pa.RecordBatch:
 FILES: Final = shape("files", "key string!, version string!, size_bytes long!, modified_at timestamptz!", key="key")
 
 
-class FilesReader(RangeReader):
+class SandurFiles(RangeSource):
+    """One row per object: `key`, `version`, `size_bytes`, `modified_at`.
+
+    Option `prefix`: a folder of the store that ends in `/`; empty for the whole store. Its subfolders become tasks.
+    """
+
+    source_name = "sandur_files"
     shape = FILES
 
     async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
@@ -211,13 +211,3 @@ class FilesReader(RangeReader):
     async def rows(self, lake: Lake, listed: Sequence[Listed]) -> Sequence[Row]:
         del lake  # The listing has every column.
         return [{**one._asdict(), "modified_at": one.modified_ms} for one in listed]
-
-
-class SandurFiles(ShapedSource):
-    """One row per object: `key`, `version`, `size_bytes`, `modified_at`.
-
-    Option `prefix`: a folder of the store that ends in `/`; empty for the whole store. Its subfolders become tasks.
-    """
-
-    source_name = "sandur_files"
-    reader_class = FilesReader
