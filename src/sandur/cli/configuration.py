@@ -19,7 +19,7 @@ from sandur.server.addresses import address_of
 from sandur.server.context import SECRET_BYTES_MIN, Bearer, signed_token, validate_scope_name
 from sandur.settings import Settings, environment_variable, load_settings, seconds_of, setting_keys
 from sandur.spark import Connection, S3Store, Versions, session_options
-from sandur.spark.sessions import DEFAULT_NAME, PACKAGES, SECRET_KEYS
+from sandur.spark.sessions import PACKAGES, SECRET_KEYS
 
 Form = Literal["table", "json", "submit", "properties"]
 
@@ -74,9 +74,13 @@ def connections(settings: Settings, flags: SparkConfigOptions) -> list[Connectio
     """The connections of the catalogs; by default the server's default catalog as `sandur`."""
     uri = flags.uri or address_of(settings.host, settings.port)
     s3 = s3_store(settings, with_keys=flags.with_keys)
-    default: list[tuple[str, str | None]] = [(DEFAULT_NAME, None)]
-    named = [_named(catalog) for catalog in flags.catalogs] or default
-    return [Connection(name=name, uri=uri, warehouse=catalog, token=flags.token, s3=s3) for name, catalog in named]
+    found: list[Connection] = []
+    for catalog in flags.catalogs:
+        name, equals, warehouse = catalog.partition("=")
+        if not name or (equals and not warehouse):
+            raise BadRequest(f"--catalog {catalog}: expected NAME, or SPARK_NAME=NAME")
+        found.append(Connection(name=name, uri=uri, warehouse=warehouse or name, token=flags.token, s3=s3))
+    return found or [Connection(uri=uri, token=flags.token, s3=s3)]
 
 
 def render(options: Mapping[str, str], form: Literal["json", "submit", "properties"]) -> str:
@@ -118,13 +122,6 @@ def _show_table(options: Mapping[str, str], found: Sequence[Connection], *, need
     console.print(f"Table names in Spark: [bold]{found[0].name}.<namespace>.<table>[/]", soft_wrap=True)
     console.print("Other forms: --submit (flags), --properties (spark-defaults.conf), --json", soft_wrap=True)
     console.print("In Python: [bold]sandur.spark.session()[/]", soft_wrap=True)
-
-
-def _named(catalog: str) -> tuple[str, str | None]:
-    name, equals, warehouse = catalog.partition("=")
-    if not name or (equals and not warehouse):
-        raise BadRequest(f"--catalog {catalog}: expected NAME, or SPARK_NAME=NAME")
-    return name, warehouse or name
 
 
 def s3_store(settings: Settings, *, with_keys: bool = False) -> S3Store | None:

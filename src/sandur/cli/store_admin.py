@@ -39,11 +39,9 @@ class StoreFlags(NamedTuple):
 
 def make_catalog(name: str, *, root: str | None, flags: StoreFlags, as_json: bool) -> None:
     request = Request(hash="", source=Source(kind="admin", client="sandur"))
-
-    async def make(lake: Lake) -> Catalog:
-        return await create_catalog(lake, name, root=root, properties={}, request=request)
-
-    made = run_on_store(make, flags, access="create")
+    made = run_on_store(
+        lambda lake: create_catalog(lake, name, root=root, properties={}, request=request), flags, access="create"
+    )
     if as_json:
         print(json.dumps(_row(made)))  # noqa: T201 - output for machines
         return

@@ -2,8 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from typing import Any, Final, Self, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from operator import attrgetter
+from typing import Final, Self, TypeVar
 
 import msgspec
 
@@ -22,7 +23,7 @@ _DEFAULTS: Final = Settings()
 class BlockingLake:
     """A lake with an event loop of its own, open until the `with` block ends.
 
-    `wait` runs one coroutine to its end; nothing runs between two calls. Raises BadRequest for the store `memory:`.
+    `wait` runs one awaitable to its end; nothing runs between two calls. Raises BadRequest for the store `memory:`.
     """
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None, store: ObjectStore | None = None) -> None:
@@ -38,20 +39,13 @@ class BlockingLake:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of the coroutine, or raise its error."""
+    def wait(self, work: Awaitable[T]) -> T:
         return self._loop.run_until_complete(work)
 
     def iterate(self, values: AsyncIterator[T]) -> Iterator[T]:
-        """Yield the values of an asynchronous iterator."""
-
-        async def following() -> tuple[T] | None:
-            async for value in values:
-                return (value,)
-            return None
-
-        while found := self.wait(following()):
-            yield found[0]
+        """Yield the values of an asynchronous iterator; none of them may be None."""
+        while (value := self.wait(anext(values, None))) is not None:
+            yield value
 
     def close(self) -> None:
         """Finish background work and close the store."""
@@ -75,10 +69,10 @@ def lake_options(settings: Settings) -> dict[str, str]:
 
     The keys are those of the settings, so Spark redacts secrets by its usual pattern.
     """
-    changed = {key: value for key in setting_keys() if (value := _setting(settings, key)) != _setting(_DEFAULTS, key)}
-    changed |= {"store": settings.store}
-    changed |= {"tenant": settings.tenant or "default", "workspace": settings.workspace or "default"}
-    return {key: value if isinstance(value, str) else _text(value) for key, value in changed.items()}
+    values = {key: attrgetter(key)(settings) for key in setting_keys()}
+    changed = {key: _text(value) for key, value in values.items() if value != attrgetter(key)(_DEFAULTS)}
+    where = {"tenant": settings.tenant or "default", "workspace": settings.workspace or "default"}
+    return {**changed, "store": settings.store, **where}
 
 
 def open_lake(options: Mapping[str, str]) -> BlockingLake:
@@ -91,12 +85,7 @@ def open_lake(options: Mapping[str, str]) -> BlockingLake:
     return BlockingLake(settings)
 
 
-def _setting(settings: Settings, key: str) -> object:
-    section, _, name = key.rpartition(".")
-    return getattr(getattr(settings, section) if section else settings, name)
-
-
 def _text(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
-    return msgspec.json.encode(value).decode()
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

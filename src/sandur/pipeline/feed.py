@@ -8,6 +8,7 @@ was missing or damaged can be appended again at a later position.
 
 import contextlib
 import hashlib
+import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final
@@ -32,6 +33,7 @@ STATE: Final = "state"
 FEED: Final = "feed"
 """The folder of the log, and the name of its watermark in a dataset."""
 _DIGEST_BITS: Final = 128
+_PENDING: Final = re.compile(r"[^/]*/[^/]*/pending/[^/]*\Z")  # Date, family, state, commit key.
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,12 +73,10 @@ def entry_key(layout: Layout, sequence: int) -> str:
 
 
 def date_of(receipt: str) -> str:
-    """The date folder of a receipt."""
     return receipt.partition("/")[0]
 
 
 def add_entry(state: FeedState, entry: Entry) -> FeedState:
-    """The state with one more entry."""
     days = dict(state.days)
     for date, receipts in _by_date(entry.receipts).items():
         day = days.get(date, Day())
@@ -273,22 +273,12 @@ async def list_dates(store: ObjectStore, layout: Layout) -> AsyncIterator[tuple[
                 if receipts:
                     yield date, receipts
                 date, receipts = date_of(receipt), []
-            if not _is_pending(receipt):
+            if not _PENDING.match(receipt):
                 receipts.append(receipt)
     if receipts:
         yield date, receipts
 
 
-def _is_pending(receipt: str) -> bool:
-    parts = receipt.split("/")
-    return len(parts) == 4 and parts[2] == "pending"  # noqa: PLR2004 - date, family, state, commit key
-
-
 def receipt_of_key(layout: Layout, key: str) -> str:
     """The name of an object key in the feed's entries."""
     return key.removeprefix(layout.events_folder())
-
-
-def key_of_receipt(layout: Layout, receipt: str) -> str:
-    """The object key of a name in the feed's entries."""
-    return f"{layout.events_folder()}{receipt}"

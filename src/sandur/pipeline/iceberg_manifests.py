@@ -71,8 +71,6 @@ _LISTED_SCHEMA: Final = fastavro.parse_schema(_LISTED)
 
 
 class DataFile(NamedTuple):
-    """A Parquet file of a table."""
-
     path: str
     rows: int
     size_bytes: int
@@ -87,7 +85,6 @@ class SnapshotIds(NamedTuple):
 
 
 def encode_manifest(files: Sequence[DataFile], *, schema_json: str, schema_id: int, snapshot_id: int) -> bytes:
-    """A manifest that adds the files."""
     entries = [
         {
             "status": _ADDED,

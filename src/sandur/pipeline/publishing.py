@@ -49,7 +49,6 @@ class Publication:
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
-        self._layout = context.layout
         self.attempt = context.clock.new_id()
         self._cell = manifest_cell(context)
         self._held, self._base = context.wait(self._read())
@@ -59,24 +58,13 @@ class Publication:
         self.published: CorePointer | None = None
         """The pointer that this run swapped in; None before that."""
 
-    def watermark(self, dataset: str, name: str) -> int:
-        """The last position of an input in a dataset; 0 if there is none."""
-        found = self._base.datasets.get(dataset)
-        return found.watermark.get(name, 0) if found else 0
-
-    def is_scattered(self, shape: Shape) -> bool:
-        """Whether a dataset has so many small files that it should be rewritten."""
-        found = self._base.datasets.get(shape.name)
-        return found is not None and found.is_scattered
-
-    def rows(self, shape: Shape) -> int:
-        """The number of rows of a dataset at the start of this run."""
-        found = self._base.datasets.get(shape.name)
-        return found.rows if found else 0
+    def dataset(self, shape: Shape) -> Dataset:
+        """A dataset at the start of this run; empty if it was never published."""
+        return self._base.datasets.get(shape.name, Dataset(sequence=0))
 
     def read(self, shape: Shape) -> DataFrame:
-        """A dataset as of the start of this run; empty if it was never published."""
-        if not self.rows(shape):
+        """The rows of a dataset at the start of this run."""
+        if not self.dataset(shape).rows:
             return empty_frame(self._context.spark, shape.spark_schema)
         manifest = self._held.value.manifest if self._held else ""
         source = SandurDataset({**self._context.source_options, "dataset": shape.name, "manifest": manifest})
@@ -129,7 +117,7 @@ class Publication:
 
     async def _swap(self, held: Versioned[CorePointer] | None, manifest: CoreManifest, number: int) -> bool:
         """Write the manifest and make it current; returns False if the swap was lost."""
-        key = self._layout.core_snapshot(self.attempt, MANIFEST if not number else f"manifest-{number}.json")
+        key = self._context.layout.core_snapshot(self.attempt, MANIFEST if not number else f"manifest-{number}.json")
         await self._context.lake.store.put(key, msgspec.json.encode(manifest), expected=ABSENT)
         pointer = CorePointer(sequence=manifest.sequence, manifest=key, published_ms=manifest.published_ms)
         try:
@@ -210,7 +198,6 @@ async def read_manifest(context: JobContext, key: str) -> CoreManifest:
 
 
 async def _manifest(context: JobContext, key: str) -> CoreManifest | None:
-    """A manifest; None if it does not exist."""
     found = await context.lake.store.get(key)
     try:
         return msgspec.json.decode(found.data, type=CoreManifest) if found else None

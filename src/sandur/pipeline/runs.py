@@ -33,9 +33,9 @@ PARTITIONS_PER_CORE: Final = 2
 REASON_CHARACTERS_MAX: Final = 500
 _ERROR_LINE: Final = re.compile(r"^(?:: )?([\w.]+: .+)$", re.MULTILINE)
 _TRACEBACK: Final = "Traceback (most recent call last)"
-_UTC: Final = {"spark.sql.session.timeZone": "UTC"}
+_TIME_ZONE: Final = "spark.sql.session.timeZone"
 _OPTIONS: Final = {
-    **_UTC,
+    _TIME_ZONE: "UTC",
     "spark.sql.adaptive.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.faulthandler.enabled": "true",
@@ -73,8 +73,7 @@ def open_session(master: str | None, options: Mapping[str, str] | None = None) -
     """A session on this machine or on a cluster, stopped at the end; `sc://…` is a Spark Connect server."""
     if master and master.startswith("sc://"):
         spark = SparkSession.builder.remote(master).getOrCreate()
-        for key, value in _UTC.items():
-            spark.conf.set(key, value)
+        spark.conf.set(_TIME_ZONE, "UTC")
     else:
         chosen = master or "local[*]"
         spark = create_session(chosen, options={**(_LOCAL if chosen.startswith("local") else {}), **(options or {})})
@@ -238,6 +237,7 @@ class Runs:
         return is_done
 
     def _run_job(self, job: Job, lease: PipelineLease) -> JobReport:
+        """Raises Unavailable if Spark failed; an error that ends the session is not caught: no other job can run."""
         lease.check()
         began_ms = self.clock.now_ms()
         with JobContext(
@@ -250,19 +250,11 @@ class Runs:
             check_fence=lease.check,
             arguments=self.arguments,
         ) as context:
-            report = _run_with_spark(job, context)
+            try:
+                report = job.run(context)
+            except (PySparkException, Py4JJavaError) as error:  # A task's error reaches the driver only through Spark.
+                raise Unavailable(f"job {job.name}: Spark failed: {_reason(str(error))}") from error
         return replace(report, took_ms=self.clock.now_ms() - began_ms)
-
-
-def _run_with_spark(job: Job, context: JobContext) -> JobReport:
-    """Run the job; raises Unavailable if Spark failed, because a task's error reaches the driver only through Spark.
-
-    An error that ends the session itself is not caught: no other job can run without it.
-    """
-    try:
-        return job.run(context)
-    except (PySparkException, Py4JJavaError) as error:
-        raise Unavailable(f"job {job.name}: Spark failed: {_reason(str(error))}") from error
 
 
 def _reason(text: str) -> str:

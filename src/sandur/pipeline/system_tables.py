@@ -228,7 +228,6 @@ async def _data_files(lake: Lake, manifest: str) -> Sequence[DataFile]:
 
 
 async def _commit_snapshot(context: JobContext, growth: _Growth) -> None:
-    """Write the manifests, then commit the snapshot."""
     shape, metadata, _, kept, files, _ = growth
     ids = SnapshotIds(
         snapshot_id=int(context.clock.new_uuid().replace("-", ""), 16) >> 65,

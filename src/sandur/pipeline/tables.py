@@ -83,7 +83,6 @@ def shape(name: str, columns: str, *, key: str) -> Shape:
 
 
 def with_problem(shape: Shape) -> Shape:
-    """The shape with a column `problem`."""
     return shape._replace(columns=[*shape.columns, Column(len(shape.columns) + 1, "problem", "string")])
 
 

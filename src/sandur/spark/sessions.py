@@ -43,18 +43,15 @@ class Versions:
         """The Maven coordinates of Iceberg's runtime and, of the same version, of its S3 classes."""
         if not _ICEBERG.fullmatch(self.iceberg):
             raise BadRequest(f"Iceberg version {self.iceberg!r}: expected something like {DEFAULT_ICEBERG}")
-        major, minor = self._spark_line()
-        scala = self.scala or ("2.13" if major >= _FIRST_SPARK_ON_SCALA_213 else "2.12")
-        runtime = f"org.apache.iceberg:iceberg-spark-runtime-{major}.{minor}_{scala}:{self.iceberg}"
-        bundle = f"org.apache.iceberg:iceberg-aws-bundle:{self.iceberg}"
-        return (runtime, bundle) if with_s3 else (runtime,)
-
-    def _spark_line(self) -> tuple[int, int]:
         version = self.spark or _installed_spark() or DEFAULT_SPARK
         parts = _SPARK.fullmatch(version)
         if not parts:
             raise BadRequest(f"Spark version {version!r}: expected something like {DEFAULT_SPARK} or {DEFAULT_SPARK}.4")
-        return int(parts[1]), int(parts[2])
+        major, minor = int(parts[1]), int(parts[2])
+        scala = self.scala or ("2.13" if major >= _FIRST_SPARK_ON_SCALA_213 else "2.12")
+        runtime = f"org.apache.iceberg:iceberg-spark-runtime-{major}.{minor}_{scala}:{self.iceberg}"
+        bundle = f"org.apache.iceberg:iceberg-aws-bundle:{self.iceberg}"
+        return (runtime, bundle) if with_s3 else (runtime,)
 
 
 def _installed_spark() -> str | None:
@@ -215,9 +212,6 @@ def _joined(*parts: str) -> str:
     return ",".join(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
-_QUIET: Final = {"spark.ui.showConsoleProgress": "false"}
-
-
 def session(
     *catalogs: Connection | str,
     versions: Versions | None = None,
@@ -242,7 +236,7 @@ def session(
             "process, or start the first session with sandur.spark.session_options()"
         )
     builder = SparkSession.builder
-    for name, value in (_QUIET | chosen).items():
+    for name, value in ({"spark.ui.showConsoleProgress": "false"} | chosen).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

@@ -126,12 +126,10 @@ def unity_of(spark: "SparkSession", name: tuple[str, ...]) -> Unity | None:
     if len(name) != _NAME_PARTS or name[0] == _SESSION_CATALOG:
         return None
     prefix = f"spark.sql.catalog.{name[0]}"
-    kind = spark.conf.get(prefix, "") or ""
-    uri = spark.conf.get(f"{prefix}.uri", "") or ""
-    if not uri or "iceberg" in kind:
-        return None
-    token = spark.conf.get(f"{prefix}.token", "") or spark.conf.get(f"{prefix}.auth.token", "") or ""
-    return Unity(uri, token)
+    kind, uri, token, auth_token = (
+        spark.conf.get(f"{prefix}{option}", "") or "" for option in ("", ".uri", ".token", ".auth.token")
+    )
+    return Unity(uri, token or auth_token) if uri and "iceberg" not in kind else None
 
 
 def _create_in_unity(spark: "SparkSession", unity: Unity, parsed: Parsed) -> None:
@@ -210,20 +208,19 @@ def create_managed(spark: "SparkSession", unity: Unity, name: Sequence[str], def
     """
     kernel = _Kernel(spark)
     catalog, schema, table = name
-    client = kernel.client(unity)
+    commits, unity_classes = kernel.jvm.io.delta.storage.commit, kernel.jvm.io.delta.kernel.unitycatalog
+    settings = {"uri": unity.uri, "auth.type": "static", "auth.token": unity.token or "none"}
+    client = commits.uccommitcoordinator.UCDeltaTokenBasedRestClient(settings, None)
     try:
-        stage = client.createStagingTable(kernel.identifier(catalog, schema, table))
+        stage = client.createStagingTable(commits.TableIdentifier(kernel.strings((catalog, schema)), table))
         table_id, location = stage.getTableId().toString(), stage.getLocation()
         plan = plan_table(definition, location=location, table_id=table_id, committer="catalog")
-        managed = kernel.jvm.io.delta.kernel.unitycatalog.UCCatalogManagedClient(client)
-        known_as = kernel.jvm.io.delta.kernel.unitycatalog.UCTableIdentifier(catalog, schema, table)
+        managed = unity_classes.UCCatalogManagedClient(client)
+        known_as = unity_classes.UCTableIdentifier(catalog, schema, table)
         builder = managed.buildCreateTableTransaction(table_id, location, kernel.schema(plan), ENGINE, known_as)
-        properties = {key: value for key, value in plan.properties.items() if key != TABLE_ID}
-        all_properties = {
-            **properties,
-            **_features(plan, left_out=_IMPLIED | _SET_BY_KERNEL, always=REQUIRED_WRITER_FEATURES),
-        }
-        kernel.commit(builder, plan, all_properties, storage=dict(stage.getStorageProperties() or {}))
+        features = _features(plan, left_out=_IMPLIED | _SET_BY_KERNEL, always=REQUIRED_WRITER_FEATURES)
+        properties = {key: value for key, value in plan.properties.items() if key != TABLE_ID} | features
+        kernel.commit(builder, plan, properties, storage=dict(stage.getStorageProperties() or {}))
     finally:
         client.close()
 
@@ -244,20 +241,12 @@ class _Kernel:
         self.jvm = jvm
         self._gateway: Any = context._gateway  # noqa: SLF001 - likewise
         self._context: Any = context._jsc  # noqa: SLF001 - likewise
-        if not _is_class(jvm.io.delta.kernel.TableManager):
+        if type(jvm.io.delta.kernel.TableManager).__name__ != "JavaClass":  # py4j takes a missing class for a package.
             raise Unfit(f"this Spark session has no Delta Kernel: start it with the package {DELTA_PACKAGE}")
 
     def schema(self, plan: CreatePlan) -> Any:  # noqa: ANN401 - an object of Java
         serde = self.jvm.io.delta.kernel.internal.types.DataTypeJsonSerDe
         return serde.deserializeStructType(schema_string(plan.columns))
-
-    def client(self, unity: Unity) -> Any:  # noqa: ANN401 - an object of Java
-        settings = {"uri": unity.uri, "auth.type": "static", "auth.token": unity.token or "none"}
-        coordinator = self.jvm.io.delta.storage.commit.uccommitcoordinator
-        return coordinator.UCDeltaTokenBasedRestClient(settings, None)
-
-    def identifier(self, catalog: str, schema: str, table: str) -> Any:  # noqa: ANN401 - an object of Java
-        return self.jvm.io.delta.storage.commit.TableIdentifier(self._strings((catalog, schema)), table)
 
     def commit(self, builder: Any, plan: CreatePlan, properties: Mapping[str, str], storage: Mapping[str, str]) -> None:  # noqa: ANN401 - of Java
         """Commit a table without files; raises AlreadyExists if there is a table at the path."""
@@ -287,15 +276,10 @@ class _Kernel:
         return None
 
     def _columns(self, paths: Iterable[Sequence[str]]) -> list[Any]:
-        return [self.jvm.io.delta.kernel.expressions.Column(self._strings(path)) for path in paths]
+        return [self.jvm.io.delta.kernel.expressions.Column(self.strings(path)) for path in paths]
 
-    def _strings(self, values: Sequence[str]) -> Any:  # noqa: ANN401 - an array of Java
+    def strings(self, values: Sequence[str]) -> Any:  # noqa: ANN401 - an array of Java
         array = self._gateway.new_array(self.jvm.java.lang.String, len(values))
         for position, value in enumerate(values):
             array[position] = value
         return array
-
-
-def _is_class(found: object) -> bool:
-    """False if the class is missing: py4j returns a package then."""
-    return type(found).__name__ == "JavaClass"

@@ -84,15 +84,13 @@ def walk_task(options: Mapping[str, str], depth_max: int) -> Callable[[KeyRange]
 
 
 async def _walk_key(lake: Lake, key: str, depth_max: int) -> Sequence[tuple[Any, ...]]:
-    rows: list[tuple[Any, ...]] = []
     is_delta = key.startswith(lake.layout.delta_tables_folder())
     uuid = lake.layout.parse_delta_table(key) if is_delta else lake.layout.parse_pointer(key)
     findings = walk_delta_table(lake, uuid) if is_delta else walk_table(lake, uuid, depth_max=depth_max)
     try:
-        rows.extend([(uuid, *finding) async for finding in findings])
+        return [(uuid, *finding) async for finding in findings]
     except SandurError as error:
-        rows.append((uuid, "failed", None, None, None, None, None, str(error), False))
-    return rows
+        return [(uuid, "failed", None, None, None, None, None, str(error), False)]
 
 
 async def restore_receipt(lake: Lake, row: Row) -> tuple[str]:
@@ -200,7 +198,9 @@ class _Walk:
             receipt, is_exact = receipt_of(self._pointer.table_uuid, head), True
         else:
             metadata = await self._file(step.location)
-            if metadata is None or not self._has_known_predecessor(step):
+            # The log of a file that was registered over an existing table is of another table.
+            keys = {commit_key(step.location), commit_key(step.location, self._pointer.uuid)}
+            if metadata is None or step.commit_key not in keys:
                 detail = f"{step.location}: the receipt is missing and cannot be derived"
                 return Finding("unreadable", self._pointer.table_uuid, step.commit_key, detail=detail), None
             receipt, is_exact = await self._derive(step, metadata, time_ms), False
@@ -208,10 +208,6 @@ class _Walk:
         data, is_own = msgspec.json.encode(receipt), _is_own(receipt)
         found = Finding("missing", receipt.table_uuid, step.commit_key, key, data, is_exact, is_own=is_own)
         return found, _previous(receipt)
-
-    def _has_known_predecessor(self, step: _Step) -> bool:
-        """False for a file that was registered over an existing table: its log is of another table."""
-        return step.commit_key in {commit_key(step.location), commit_key(step.location, self._pointer.uuid)}
 
     async def _derive(self, step: _Step, metadata: TableMetadata, time_ms: int) -> Receipt:
         """The receipt of a file, derived from metadata files: everything but the source of the commit."""

@@ -30,7 +30,7 @@ def run(context: JobContext) -> JobReport:
     feed = Feed(context.lake)
     state = context.wait(feed.catch_up() if context.dry_run else feed.advance())
     publication = Publication(context)
-    after = publication.watermark(COMMITS.name, FEED)
+    after = publication.dataset(COMMITS).watermark.get(FEED, 0)
     work = _Compaction(context, publication, after=after, upto=state.sequence)
     work.publish()
     refused = system_tables.refresh(context, publication.manifest, (COMMITS, TIMELINE, ACTIVITY, QUARANTINE))
@@ -56,14 +56,20 @@ class _Compaction:
         self.warnings: list[str] = []
 
     def publish(self) -> None:
-        """Publish the new rows, if there are any."""
-        events = self._context.persist(self._events())
+        positions = {"after": str(self._after), "upto": str(self._upto)}
+        source = FeedSource({**self._context.source_options, **positions})
+        events = self._context.persist(read_frame(self._context.spark, source))
         self._count(events)
         owners = self._context.persist(self._owners(events))
-        renamed = self._count_renamed(owners)
+        known = self._publication.read(OWNERS)
+        renamed = of_commits.renamed_owners(owners, known).count() if self._publication.dataset(OWNERS).rows else 0
+        self.counts["tables_renamed"] = renamed
         if self._context.dry_run or (self._after == self._upto and not renamed):
             return
-        changes = self._quarantine(events)
+        changes: dict[str, DatasetUpdate] = {}
+        if self.counts["quarantined"]:
+            files = self._publication.write(of_commits.quarantine(events), QUARANTINE)
+            changes[QUARANTINE.name] = self._update(files, appends=True)
         if self.counts["commits"] or renamed:
             changes |= self._history(events, owners, is_renamed=renamed > 0)
         else:
@@ -111,25 +117,13 @@ class _Compaction:
         self.counts["names_unreadable"] = problems.count() if len(some) > WARNINGS_MAX else len(some)
         self.warnings += [f"{row.problem}; the table keeps its last known name" for row in some[:WARNINGS_MAX]]
 
-    def _count_renamed(self, owners: DataFrame) -> int:
-        is_first = not self._publication.rows(OWNERS)
-        count = 0 if is_first else of_commits.renamed_owners(owners, self._publication.read(OWNERS)).count()
-        self.counts["tables_renamed"] = count
-        return count
-
-    def _quarantine(self, events: DataFrame) -> dict[str, DatasetUpdate]:
-        if not self.counts["quarantined"]:
-            return {}
-        files = self._publication.write(of_commits.quarantine(events), QUARANTINE)
-        return {QUARANTINE.name: self._update(files, appends=True)}
-
     def _history(self, events: DataFrame, owners: DataFrame, *, is_renamed: bool) -> Mapping[str, DatasetUpdate]:
         """Append the new rows; write all rows again if tables were renamed or there are too many small files."""
         self._context.progress("order commits")
         rows = self._context.persist(of_commits.history(events, self._publication.read(COMMITS), owners))
         new, loose = rows.agg(F.count_if("is_new"), F.count_if(of_commits.is_loose())).collect()[0]
         self.counts["commits"] = new
-        is_rewritten = is_renamed or self._publication.is_scattered(COMMITS)
+        is_rewritten = is_renamed or self._publication.dataset(COMMITS).is_scattered
         new_rows = rows.where("is_new")
         busy = of_commits.activity(new_rows, self._publication.read(ACTIVITY))
         timeline = of_commits.timeline(rows, self._loose_ends(rows, loose))
@@ -145,22 +139,17 @@ class _Compaction:
 
     def _loose_ends(self, rows: DataFrame, loose: int) -> DataFrame:
         """Check the chain: every receipt but the first of a table names an existing one."""
+        self.counts["links_missing"] = 0
         if not loose:
-            self.counts["links_missing"] = 0
             return empty_frame(self._context.spark, _ENDS.spark_schema)
         ends = self._context.persist(of_commits.loose_ends(rows))
-        missing = ends.where("is_known is null").count()
-        self.counts["links_missing"] = missing
+        missing = self.counts["links_missing"] = ends.where("is_known is null").count()
         if missing:
             self.warnings.append(f"{missing} commits have a successor but no receipt; sandur run reconcile restores it")
         return ends
 
     def _update(self, files: Sequence[PublishedFile], *, appends: bool = False) -> DatasetUpdate:
         return DatasetUpdate(files, {FEED: self._upto}, appends=appends)
-
-    def _events(self) -> DataFrame:
-        source = FeedSource({**self._context.source_options, "after": str(self._after), "upto": str(self._upto)})
-        return read_frame(self._context.spark, source)
 
 
 COMPACT: Final = Job(NAME, "Turn receipts into the history of commits, its timeline and the activity of tables.", run)

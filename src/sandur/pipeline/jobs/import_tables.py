@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
 from sandur.catalog.locations import checked_location, normalize_location, spellings
-from sandur.catalog.records import DeltaTable, Request, Source
+from sandur.catalog.records import Request, Source
 from sandur.delta.columns import column_from_field, encode_columns, with_partitions
 from sandur.errors import AlreadyExists, BadRequest, Invalid, NotFound, SandurError, Unavailable
 from sandur.iceberg.table_metadata import TableMetadata
@@ -31,13 +31,12 @@ from sandur.operations.tables.register import register_table
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.sources.catalog import SandurPointers
-from sandur.pipeline.sources.range_reader import KeyRange, folder_ranges, list_range, read_frame
-from sandur.pipeline.tasks import map_rows, parallelism, portions, record_batch, run_per_item
-from sandur.storage.contract import ObjectStore, get_many, list_all
+from sandur.pipeline.sources.range_reader import KeyRange, folder_ranges, gather_bounded, list_range, read_frame
+from sandur.pipeline.tasks import map_rows, parallelism, record_batch, run_per_item
+from sandur.storage.contract import Listed, ObjectStore, list_all
 from sandur.storage.locations import address_of
 
 NAME: Final = "import"
-RECORDS_AT_ONCE: Final = 1_000
 WARNINGS_MAX: Final = 100
 DEFAULT_NAMESPACE: Final = "default"
 _FOUND: Final = ("found_iceberg", "found_delta")
@@ -103,8 +102,6 @@ def run(context: JobContext) -> JobReport:
 
 
 class _Import:
-    """One run."""
-
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._options = context.source_options
@@ -220,15 +217,15 @@ class _Import:
             return str(error)
 
     async def _delta_places(self) -> set[str]:
-        store = self._context.lake.store
-        keys = [one.key for one in await list_all(store, self._context.layout.delta_tables_folder())]
-        places: set[str] = set()
-        for some in portions(keys, RECORDS_AT_ONCE):
-            for key, stored in zip(some, await get_many(store, some), strict=True):
-                table = _delta_table(key, stored.data) if stored else None
-                if table and table.state in _LIVING and table.location:
-                    places.add(normalize_location(table.location))
-        return places
+        """Raises Unavailable for a damaged record, because it may have any location."""
+        lake = self._context.lake
+
+        async def place(listed: Listed) -> str:
+            held = await lake.delta_table(lake.layout.parse_delta_table(listed.key)).read()
+            is_known = held is not None and held.value.state in _LIVING and held.value.location
+            return normalize_location(held.value.location) if held and is_known else ""
+
+        return {*await gather_bounded(await list_all(lake.store, lake.layout.delta_tables_folder()), place)} - {""}
 
     async def _make_namespaces(self, namespaces: Iterable[Namespace]) -> None:
         for namespace in sorted(namespaces):
@@ -261,14 +258,6 @@ async def register_row(run_id: str, lake: Lake, row: Mapping[str, Any]) -> tuple
     except SandurError as error:
         return str(identifier), "unreadable", f"{type(error).__name__}: {error}"
     return str(identifier), "registered", None
-
-
-def _delta_table(key: str, data: bytes) -> DeltaTable:
-    """Decode a record of a Delta table; raises Unavailable, because a damaged one may have any location."""
-    try:
-        return msgspec.json.decode(data, type=DeltaTable)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unavailable(f"import: object {key}: not the record of a Delta table: {error}") from error
 
 
 def _request(what: str, run_id: str) -> Request:
@@ -321,7 +310,6 @@ async def _inspect_table(location: str, lake: Lake, row: Mapping[str, Any]) -> t
 
 
 def table_location(location: str, folder: str) -> str:
-    """The location of the table in a folder below a location."""
     return f"{location.rstrip('/')}/{folder}".rstrip("/")
 
 

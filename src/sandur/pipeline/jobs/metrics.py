@@ -81,7 +81,6 @@ def run(context: JobContext) -> JobReport:
 
 
 def _publish(context: JobContext, publication: Publication, reports: DataFrame) -> None:
-    """Publish the statistics if they changed."""
     before = publication.read(TABLE_METRICS)
     rows = context.persist(statistics(reports, before))
     is_same = rows.exceptAll(before).isEmpty() and before.exceptAll(rows).isEmpty()

@@ -46,7 +46,7 @@ def run(context: JobContext) -> JobReport:
     state = context.wait(feed.catch_up() if context.dry_run else feed.advance())
     as_of_ms = context.clock.now_ms()
     publication = Publication(context)
-    before = publication.watermark(TABLES.name, FEED)
+    before = publication.dataset(TABLES).watermark.get(FEED, 0)
     work = _Projection(context, publication, state.sequence, as_of_ms)
     work.publish()
     refused = system_tables.refresh(context, publication.manifest, (CATALOGS, NAMESPACES, *OF_METADATA, CHANGES))
@@ -66,15 +66,15 @@ class _Projection:
         self._context = context
         self._publication = publication
         self._upto = upto
-        self._as_of_ms = as_of_ms
+        self._seen = {"seen_at_ms": as_of_ms, "feed_entry": upto}
+        self._own = (context.settings.default_catalog, system_tables.NAMESPACE, tuple(SHAPES))
         self._changes: list[DataFrame] = []
         self.counts: dict[str, int] = {}
         self.warnings: list[str] = []
 
     def publish(self) -> None:
-        """Publish the datasets that changed."""
         changes = {**self._containers(), **self._tables(), **self._catalog_changes()}
-        has_moved = self._publication.watermark(TABLES.name, FEED) != self._upto
+        has_moved = self._publication.dataset(TABLES).watermark.get(FEED, 0) != self._upto
         if not self._context.dry_run and (changes or has_moved):
             changes.setdefault(TABLES.name, self._update((), appends=True))
             self._publication.publish(changes)
@@ -143,7 +143,7 @@ class _Projection:
             self._changes.append(projection.name_changes(tables, **self._seen))
         if not (self.counts["metadata_files_read"] or counts.keys() - {SAME}):
             return {}
-        is_scattered = any(map(self._publication.is_scattered, OF_METADATA))
+        is_scattered = any(self._publication.dataset(shape).is_scattered for shape in OF_METADATA)
         appends = counts.keys() <= {CREATED, SAME} and is_readable is None and not is_scattered
         fresh = self._read_metadata(tables)
         kept = self._write_kept(tables, before, appends=appends, has_new=CREATED in counts)
@@ -253,19 +253,9 @@ class _Projection:
             return {}
         self._context.progress("write changes")
         rows = reduce(DataFrame.unionByName, self._changes)
-        if self._publication.is_scattered(CHANGES):
-            everything = rows.unionByName(self._publication.read(CHANGES))
-            return {CHANGES.name: self._update(self._write(everything, CHANGES))}
-        return {CHANGES.name: self._update(self._write(rows.coalesce(1), CHANGES), appends=True)}
-
-    @property
-    def _own(self) -> tuple[str, str, Sequence[str]]:
-        """The catalog, the namespace and the names of the pipeline's own tables."""
-        return self._context.settings.default_catalog, system_tables.NAMESPACE, tuple(SHAPES)
-
-    @property
-    def _seen(self) -> Mapping[str, int]:
-        return {"seen_at_ms": self._as_of_ms, "feed_entry": self._upto}
+        appends = not self._publication.dataset(CHANGES).is_scattered
+        rows = rows.coalesce(1) if appends else rows.unionByName(self._publication.read(CHANGES))
+        return {CHANGES.name: self._update(self._write(rows, CHANGES), appends=appends)}
 
     def _update(self, files: Sequence[PublishedFile], *, appends: bool = False) -> DatasetUpdate:
         return DatasetUpdate(files, {FEED: self._upto}, appends=appends)

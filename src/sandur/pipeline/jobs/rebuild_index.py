@@ -1,10 +1,10 @@
 """`rebuild-index`: rebuild the list indexes from the records that they list; all of them, or those of one scope."""
 
+import contextlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.catalog.identifiers import Namespace
@@ -29,7 +29,10 @@ def run(context: JobContext) -> JobReport:
     scopes = context.wait(_scopes(context))
     context.check_fence()
     context.progress("rebuild indexes")
-    rebuilt = context.persist(_rebuild(context, scopes))
+    tasks = min(len(scopes), parallelism(context.spark)) or 1
+    frame = context.spark.createDataFrame(scopes, _SCOPES).repartition(tasks)
+    rebuild = partial(rebuild_scope, is_dry_run=context.dry_run)
+    rebuilt = context.persist(map_rows(frame, context.source_options, rebuild, _REBUILT))
     totals = rebuilt.groupBy("outcome").agg(F.count("*"), F.sum("entries"), F.sum("merged")).collect()
     failed = rebuilt.where("outcome = 'failed'").orderBy("scope").limit(WARNINGS_MAX).collect()
     counts = {"lists": len(scopes), "entries": 0, "segments_merged": 0}
@@ -66,23 +69,14 @@ async def _scopes(context: JobContext) -> Sequence[Scope]:
 
 
 async def _namespaces(context: JobContext, catalog: str) -> Sequence[Namespace]:
-    listed = await list_all(context.lake.store, context.layout.namespaces_folder(catalog))
-    found = [context.layout.parse_namespace(one.key) for one in listed]
-    return [namespace for namespace in found if await _may_exist(context, namespace)]
-
-
-async def _may_exist(context: JobContext, namespace: Namespace) -> bool:
-    """Whether a namespace exists or cannot be read; the rebuild of its indexes reports the problem then."""
-    try:
-        return await resolve_namespace(context.lake, namespace) is not None
-    except Unavailable:
-        return True
-
-
-def _rebuild(context: JobContext, scopes: Sequence[Scope]) -> DataFrame:
-    tasks = min(len(scopes), parallelism(context.spark)) or 1
-    frame = context.spark.createDataFrame(scopes, _SCOPES).repartition(tasks)
-    return map_rows(frame, context.source_options, partial(rebuild_scope, is_dry_run=context.dry_run), _REBUILT)
+    found: list[Namespace] = []
+    for listed in await list_all(context.lake.store, context.layout.namespaces_folder(catalog)):
+        namespace = context.layout.parse_namespace(listed.key)
+        with contextlib.suppress(Unavailable):  # The rebuild of its indexes reports the problem.
+            if await resolve_namespace(context.lake, namespace) is None:
+                continue
+        found.append(namespace)
+    return found
 
 
 async def rebuild_scope(lake: Lake, row: Row, *, is_dry_run: bool) -> tuple[object, ...]:

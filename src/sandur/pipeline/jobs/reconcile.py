@@ -35,7 +35,7 @@ def run(context: JobContext) -> JobReport:
     feed = Feed(context.lake)
     counts = {row.status: row["count"] for row in found.groupBy("status").count().collect()}
     restored = _restore(context, context.persist(_to_restore(context, found, commits)))
-    repeated = _repeat_skipped(context, feed, found, publication.watermark(COMMITS.name, FEED))
+    repeated = _repeat_skipped(context, feed, found, publication.dataset(COMMITS).watermark.get(FEED, 0))
     warnings = _warnings(found)
     statuses = {f"receipts_{status}": count for status, count in sorted(counts.items())}
     return context.report(

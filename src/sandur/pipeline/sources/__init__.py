@@ -27,7 +27,6 @@ _registered: Final[WeakSet[SparkSession]] = WeakSet()
 
 
 def register_sources(spark: SparkSession) -> None:
-    """Register the data sources in a session, once."""
     if spark in _registered:
         return
     for source in SOURCES:

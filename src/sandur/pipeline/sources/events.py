@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from sandur.errors import BadRequest
 from sandur.operations.lake import Lake
 from sandur.pipeline.blocking_lake import BlockingLake, open_lake
-from sandur.pipeline.feed import Feed, key_of_receipt
+from sandur.pipeline.feed import Feed
 from sandur.pipeline.sources.range_reader import (
     OBJECTS_AT_ONCE,
     KeyRange,
@@ -115,7 +115,6 @@ class SandurEvents(RangeSource):
 
 
 def slices(blocking: BlockingLake, after: int, upto: int) -> Sequence[InputPartition]:
-    """The partitions of the entries after `after` up to `upto`."""
     feed = Feed(blocking.lake)
     found: list[InputPartition] = []
     for sequence in range(after + 1, upto + 1):
@@ -130,7 +129,8 @@ def read_slice(options: Mapping[str, str], some: Slice) -> Iterator[Any]:
     with open_lake(options) as blocking:
         lake = blocking.lake
         entry = blocking.wait(Feed(lake).receipts_of(some.sequence))
-        keys = [key_of_receipt(lake.layout, receipt) for receipt in entry.receipts[some.start : some.stop]]
+        folder = lake.layout.events_folder()
+        keys = [f"{folder}{receipt}" for receipt in entry.receipts[some.start : some.stop]]
         position = entry.first_position + some.start
         for portion in portions(keys, OBJECTS_AT_ONCE):
             yield shaped_batch(EVENTS, blocking.wait(_rows(lake, portion, position)))

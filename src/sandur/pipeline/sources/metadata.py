@@ -110,7 +110,6 @@ def table_rows(uuid: str, metadata: TableMetadata) -> Rows:
 
 
 def view_rows(uuid: str, metadata: ViewMetadata) -> Rows:
-    """The rows of a view's metadata file."""
     version = next((one for one in metadata.versions if one.version_id == metadata.current_version_id), None)
     about = {"last_updated_at": clamped_ms(version.timestamp_ms) if version else None}
     return _common_rows(uuid, metadata, version.schema_id if version else -1, about)

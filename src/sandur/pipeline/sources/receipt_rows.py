@@ -109,7 +109,13 @@ def _decoded(data: bytes, kind: type[R]) -> R:
 
 def _iceberg_commit(layout: Layout, key: str, data: bytes) -> Row:
     receipt = _decoded(data, Receipt)
-    _check_place(layout, key, receipt)
+    if receipt.operation != "register" and receipt.commit_key != commit_key(receipt.metadata_location):
+        raise _Wrong(MISPLACED, "its key is not the hash of its metadata location")
+    if not _HASH.match(receipt.commit_key) or receipt.event_id != _event_id(receipt):
+        raise _Wrong(MISPLACED, "its id is not derived from its time and its key")
+    expected = key_of(layout, receipt.commit_key, receipt.committed_at_ms)
+    if key != expected:
+        raise _Wrong(MISPLACED, f"it belongs to {expected}")
     return {
         **asdict(receipt),
         "format": "iceberg",
@@ -145,16 +151,6 @@ def delta_file(location: str, version: int, staged_name: str = "") -> str:
 
 def _source_columns(source: Source) -> Row:
     return {**asdict(source), "source": source.kind}
-
-
-def _check_place(layout: Layout, key: str, receipt: Receipt) -> None:
-    if receipt.operation != "register" and receipt.commit_key != commit_key(receipt.metadata_location):
-        raise _Wrong(MISPLACED, "its key is not the hash of its metadata location")
-    if not _HASH.match(receipt.commit_key) or receipt.event_id != _event_id(receipt):
-        raise _Wrong(MISPLACED, "its id is not derived from its time and its key")
-    expected = key_of(layout, receipt.commit_key, receipt.committed_at_ms)
-    if key != expected:
-        raise _Wrong(MISPLACED, f"it belongs to {expected}")
 
 
 def _event_id(receipt: Receipt | DeltaReceipt) -> str:

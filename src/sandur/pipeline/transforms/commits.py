@@ -36,7 +36,14 @@ def history(events: DataFrame, before: DataFrame, owners: DataFrame) -> DataFram
     names as its predecessor, `newest_version` the highest version of the table. The pipeline's own commits are left
     out.
     """
-    new = valid_commits(events).withColumns({"lineage": _lineage(), "quality": _quality(), "is_new": _true()})
+    is_checked, is_declared = F.col("source") == _CHECKED_SOURCE, F.col("source") == _DECLARED_SOURCE
+    new = valid_commits(events).withColumns(
+        {
+            "lineage": F.when(is_checked, "verified").when(is_declared, "declared").otherwise("none"),
+            "quality": F.when(is_checked, "checked").otherwise("not checked"),
+            "is_new": _true(),
+        }
+    )
     columns = [*(name for name in COMMITS.column_names if name not in _OWNED), "is_new"]
     known = before.withColumn("is_new", ~_true())
     every = new.select(*columns).unionByName(known.select(*columns))
@@ -172,18 +179,6 @@ def timeline(rows: DataFrame, ends: DataFrame) -> DataFrame:
         .withColumn("is_linked", ~is_loose() | F.col("is_known").isNotNull())
         .select(*TIMELINE.column_names)
     )
-
-
-def _lineage() -> Column:
-    return (
-        F.when(F.col("source") == _CHECKED_SOURCE, "verified")
-        .when(F.col("source") == _DECLARED_SOURCE, "declared")
-        .otherwise("none")
-    )
-
-
-def _quality() -> Column:
-    return F.when(F.col("source") == _CHECKED_SOURCE, "checked").otherwise("not checked")
 
 
 def _true() -> Column:

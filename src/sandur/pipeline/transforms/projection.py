@@ -1,6 +1,8 @@
 """Compare the catalog with what was published last: which tables to read, keep or drop, and the changes between."""
 
 from collections.abc import Collection, Sequence
+from functools import reduce
+from operator import and_
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -125,15 +127,8 @@ def without_file(tables: DataFrame) -> DataFrame:
     return tables.where(is_new).select(*OF_NAME, *unknown).select(*TABLES.column_names)
 
 
-def _is_as_before(name: str) -> Column:
-    return F.col(name).eqNullSafe(F.col(f"was_{name}"))
-
-
 def _are_as_before(names: Sequence[str]) -> Column:
-    same = _is_as_before(names[0])
-    for name in names[1:]:
-        same &= _is_as_before(name)
-    return same
+    return reduce(and_, (F.col(name).eqNullSafe(F.col(f"was_{name}")) for name in names))
 
 
 def _true(name: str) -> Column:
