@@ -5,16 +5,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 import sandur.spark
 from sandur.errors import AlreadyExists, Invalid
-from sandur.spark.sessions import DELTA_PACKAGE
 from sandur.spark.statements import MODE
+from tests.interop.delta_sessions import delta_session
 
 
 def main(url: str, folder: str) -> None:
-    spark = _session(url, folder)
+    spark = delta_session(url, folder)
     facts: dict[str, Any] = {}
     path = f"{folder}/by_path"
     strict = "CREATE TABLE {} (id BIGINT NOT NULL COMMENT 'key', part STRING) USING delta {}"
@@ -50,25 +48,6 @@ def main(url: str, folder: str) -> None:
     sandur.spark.sql(spark, managed.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
     spark.stop()
     print(f"FACTS {json.dumps(facts)}")  # noqa: T201 - what the test reads
-
-
-def _session(url: str, folder: str) -> SparkSession:
-    options = {
-        "spark.jars.packages": DELTA_PACKAGE,
-        "spark.driver.memory": "1g",
-        "spark.ui.enabled": "false",
-        "spark.sql.warehouse.dir": f"{folder}/warehouse",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.catalog.main.uri": url,
-        "spark.sql.catalog.main.token": "any",
-    }
-    builder = SparkSession.builder.master("local[1]")
-    for key, value in options.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
 
 
 def _first_commit(path: str) -> list[Any]:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import sandur.spark
 from demo.duckdb_sessions import unity_session
-from sandur.spark.sessions import DELTA_PACKAGE
+from tests.interop.delta_sessions import delta_session
 
 COLUMNS = "(id INT, text STRING, amount DOUBLE)"
 API = "/api/2.1/unity-catalog/delta/v1/catalogs/main/schemas/s/tables"
@@ -24,7 +24,7 @@ Row = tuple[int, str, float]
 
 
 def main(url: str, folder: str, jars: str) -> None:
-    spark, duck = _spark(url, folder, jars), unity_session(url, "s")
+    spark, duck = delta_session(url, folder, jars), unity_session(url, "s")
     creators: dict[str, Callable[[], object]] = {
         "sandur": lambda: None,  # The test made it with the command line.
         "kernel": lambda: sandur.spark.sql(
@@ -126,29 +126,6 @@ def _refusal(duck: duckdb.DuckDBPyConnection, statement: str) -> str:
     except duckdb.Error as error:
         return str(error)
     return ""
-
-
-def _spark(url: str, folder: str, jars: str) -> SparkSession:
-    options = {
-        "spark.driver.memory": "1g",
-        "spark.ui.enabled": "false",
-        "spark.sql.warehouse.dir": f"{folder}/warehouse",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.catalog.main.uri": url,
-        "spark.sql.catalog.main.token": "any",
-        "spark.jars.packages": ",".join(part for part in (DELTA_PACKAGE, jars) if part and not part.endswith(".jar")),
-    }
-    if jars:
-        options["spark.sql.catalog.main"] = "io.unitycatalog.spark.UCSingleCatalog"
-    if jars.endswith(".jar"):
-        options["spark.jars"] = jars
-    builder = SparkSession.builder.master("local[1]")
-    for key, value in options.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sandur.spark.sessions import DELTA_PACKAGE
+from tests.interop.delta_sessions import delta_session
 
 RACES = 4
 TRIES_MAX = 50
@@ -41,7 +41,10 @@ class Session:
 
 
 def main(url: str, folder: str, jars: str, is_older: str) -> None:
-    spark = _session(url, folder, jars, is_older=is_older == "older")
+    options = {"spark.databricks.delta.commitLock.enabled": "false"}  # Sessions race as in two processes.
+    if is_older == "older":
+        options["spark.sql.catalog.main.deltaRestApi.enabled"] = "false"
+    spark = delta_session(url, folder, jars, threads=2, options=options)
     session = Session(spark, url, folder)
     for steps in (_rows, _definitions, _changes, _streams, _races, _maintenance, _names, _iceberg):
         steps(session)
@@ -227,34 +230,6 @@ def _posted(session: Session, path: str, body: object) -> int:
     request = urllib.request.Request(session.url + path, json.dumps(body).encode(), headers)  # noqa: S310 - our own server
     with urllib.request.urlopen(request) as answer:  # noqa: S310 - our own server
         return int(answer.status)
-
-
-def _session(url: str, folder: str, jars: str, *, is_older: bool) -> SparkSession:
-    options = {
-        "spark.driver.memory": "1g",
-        "spark.ui.enabled": "false",
-        "spark.sql.warehouse.dir": f"{folder}/warehouse",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.databricks.delta.commitLock.enabled": "false",  # Sessions race as in two processes.
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.catalog.main": "io.unitycatalog.spark.UCSingleCatalog",
-        "spark.sql.catalog.main.uri": url,
-        "spark.sql.catalog.main.token": "any",
-    }
-    if is_older:
-        options["spark.sql.catalog.main.deltaRestApi.enabled"] = "false"
-    packages = [DELTA_PACKAGE]
-    if jars.endswith(".jar"):
-        options["spark.jars"] = jars
-    else:
-        packages.append(jars)
-    options["spark.jars.packages"] = ",".join(packages)
-    builder = SparkSession.builder.master("local[2]")
-    for key, value in options.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
 
 
 if __name__ == "__main__":
