@@ -14,10 +14,10 @@ from tests.pipeline.killed_driver import KILLED_AT, KillingStore
 def main() -> None:
     when, _, step = os.environ[KILLED_AT].partition(" ")
 
-    def connected(settings: Settings, clock: Clock) -> ObjectStore:
+    def connect_killing_store(settings: Settings, clock: Clock) -> ObjectStore:
         return KillingStore(connect(settings, clock), step, after=when == "after")
 
-    with patch.object(blocking_lake, "connect", connected):
+    with patch.object(blocking_lake, "connect", connect_killing_store):
         workers.main()
 
 

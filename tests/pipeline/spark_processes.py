@@ -53,7 +53,7 @@ class Process:
             [str(part) for part in command], env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         self.lines: list[str] = []
-        self._is_silent = False
+        self._has_ended = False
         self._news = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -62,12 +62,12 @@ class Process:
         """Wait for the first line that matches the pattern."""
         found: list[re.Match[str]] = []
 
-        def has_come() -> bool:
+        def has_matched() -> bool:
             found.extend(match for line in tuple(self.lines) if (match := re.search(pattern, line)))
-            return bool(found) or self._is_silent
+            return bool(found) or self._has_ended
 
         with self._news:
-            self._news.wait_for(has_come, timeout=WAIT_SECONDS)
+            self._news.wait_for(has_matched, timeout=WAIT_SECONDS)
         assert found, f"never said {pattern!r}:\n{''.join(self.lines[-40:])}"
         return found[0]
 
@@ -88,7 +88,7 @@ class Process:
                 self.lines.append(line)
                 self._news.notify_all()
         with self._news:
-            self._is_silent = True
+            self._has_ended = True
             self._news.notify_all()
 
 

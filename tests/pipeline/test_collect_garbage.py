@@ -30,7 +30,7 @@ from tests.fakes.fixed_clock import FixedClock
 from tests.operations.requests import NAMESPACE
 from tests.operations.table_files import create_table_with_files
 from tests.pipeline.test_transforms import frame
-from tests.pipeline.world import World, called
+from tests.pipeline.world import World, identifier_of
 
 HASH: Final = "0123456789abcdef" * 2
 UUID: Final = "5b6b2b4e-0000-4000-8000-00000000000c"
@@ -59,7 +59,7 @@ def _bytes(world: World) -> dict[str, bytes]:
 
 
 def head_of(world: World, name: str) -> str:
-    return world.wait(current_document(world.lake, called(name))).location
+    return world.wait(current_document(world.lake, identifier_of(name))).location
 
 
 def _orphan(world: World, name: str, version: int, nonce: str = "0" * 12) -> str:
@@ -77,9 +77,9 @@ def full_of_garbage(world: World) -> dict[str, str]:
     world.make("kept")
     world.commits("kept", 3)
     world.make("dropped")
-    world.wait(drop_name(world.lake, called("dropped"), kind="table", purge=False, request=world.request()))
+    world.wait(drop_name(world.lake, identifier_of("dropped"), kind="table", purge=False, request=world.request()))
     layout, store = world.layout, world.store
-    world.wait(report_metrics(world.lake, called("kept"), b'{"report-type": "scan-report"}', world.request()))
+    world.wait(report_metrics(world.lake, identifier_of("kept"), b'{"report-type": "scan-report"}', world.request()))
     pending = layout.receipt("2026-01-01", "iceberg", "pending", "ab" * 32)
     world.wait(store.put(pending, b"{}", expected=ABSENT))
     world.wait(store.put(layout.core_snapshot("died", "commits.parquet"), b"x", expected=ABSENT))
@@ -126,7 +126,7 @@ def test_a_dry_run_reports_the_garbage_and_a_real_run_deletes_it(old: World, spa
     assert deleted == reported
     assert not any(exists(old, location) for location in files.values())
     assert head_of(old, "kept") == head
-    document = old.wait(current_document(old.lake, called("kept")))
+    document = old.wait(current_document(old.lake, identifier_of("kept")))
     assert all(exists(old, entry.metadata_file) for entry in document.metadata.metadata_log)
 
 
@@ -242,7 +242,13 @@ def test_a_purge_keeps_its_limit_and_skips_blocked_orders(old: World, spark: Spa
     for number in range(ORDERS_MAX):
         uuid = f"00000000-0000-4000-8000-{number:012d}"
         order = PurgeOrder(
-            uuid=uuid, table_uuid=uuid, drop="d", kind="table", identifier=called("t"), ordered_ms=1, blocked="shared"
+            uuid=uuid,
+            table_uuid=uuid,
+            drop="d",
+            kind="table",
+            identifier=identifier_of("t"),
+            ordered_ms=1,
+            blocked="shared",
         )
         old.wait(old.lake.purge_order(uuid, "d").create(order))
     age(old, days=2)
@@ -275,11 +281,11 @@ def test_a_fenced_run_deletes_nothing(old: World, spark: SparkSession) -> None:
     orphan = _orphan(old, "t", 1)
     age(old, days=2)
 
-    def fenced() -> None:
+    def lose_lease() -> None:
         raise Conflict("another run took over")
 
     with pytest.raises(Conflict):
-        old.run(spark, COLLECT_GARBAGE, check_fence=fenced)
+        old.run(spark, COLLECT_GARBAGE, check_fence=lose_lease)
     assert exists(old, orphan)
 
 
@@ -292,7 +298,7 @@ def test_garbage_is_collected_in_a_bucket(seaweedfs_settings: Settings, tmp_path
         world.make("t")
         world.commits("t", 2)
         orphans = [_orphan(world, "t", version, f"{version:012x}") for version in (1, 3)]
-        world.wait(report_metrics(world.lake, called("t"), b'{"report-type": "scan-report"}', world.request()))
+        world.wait(report_metrics(world.lake, identifier_of("t"), b'{"report-type": "scan-report"}', world.request()))
 
         dry = world.run(spark, COLLECT_GARBAGE, dry_run=True)
         still_there = [exists(world, location) for location in orphans]
@@ -302,7 +308,7 @@ def test_garbage_is_collected_in_a_bucket(seaweedfs_settings: Settings, tmp_path
         assert dry.counts["metadata_files_removed"] == done.counts["metadata_files_removed"] == 2
         assert done.counts["reports_removed"] == 1
         assert not any(exists(world, location) for location in orphans)
-        document = world.wait(current_document(world.lake, called("t")))
+        document = world.wait(current_document(world.lake, identifier_of("t")))
         assert all(exists(world, entry.metadata_file) for entry in document.metadata.metadata_log)
 
 
@@ -313,14 +319,14 @@ def test_a_late_publication_fails_instead_of_naming_collected_files(old: World, 
     old.commits("t", 1)
     removed: list[int] = []
 
-    def late() -> None:
+    def collect_first() -> None:
         """The files were verified, but were not published for two days."""
         if not removed:
             age(old, days=2)
             removed.append(old.run(spark, COLLECT_GARBAGE).counts["published_files_removed"])
 
     with pytest.raises(Unavailable, match="written files are damaged"):
-        old.run(spark, COMPACT, check_fence=late)
+        old.run(spark, COMPACT, check_fence=collect_first)
     still_published = len(old.dataset(spark, "commits"))
     old.run(spark, COMPACT)
 

@@ -21,7 +21,7 @@ from sandur.pipeline.jobs.compact import COMPACT
 from sandur.storage.contract import ABSENT
 from sandur.storage.locations import connect
 from tests.fakes.dying_store import Died, DyingStore
-from tests.pipeline.world import World, called
+from tests.pipeline.world import World, identifier_of
 
 
 def system_table(world: World, name: str) -> list[dict[str, Any]]:
@@ -104,7 +104,9 @@ def test_every_commit_is_published_once_with_the_current_name_of_its_table(spark
     assert snapshots_of(world) == before
 
     world.wait(world.store.put(late_key, late, expected=ABSENT))
-    world.wait(rename(world.lake, called("orders"), called("sold"), kind="table", request=world.request()))
+    world.wait(
+        rename(world.lake, identifier_of("orders"), identifier_of("sold"), kind="table", request=world.request())
+    )
     world.commits("sold", 1)
     third = world.run(spark, COMPACT)
 
@@ -188,13 +190,13 @@ def test_the_slower_of_two_runs_that_publish_one_dataset_stops(spark: SparkSessi
     world.make("orders")
     rivals: list[str | None] = []
 
-    def rival() -> None:
+    def run_rival() -> None:
         if not rivals:
             rivals.append("")
             rivals.append(world.run(spark, COMPACT).manifest)
 
     with pytest.raises(Conflict, match="another run published it"):
-        world.run(spark, COMPACT, check_fence=rival)
+        world.run(spark, COMPACT, check_fence=run_rival)
 
     assert rivals[-1]
     check_history(world, spark)

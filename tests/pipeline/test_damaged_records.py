@@ -30,7 +30,7 @@ from sandur.pipeline.transforms import projection as of_changes
 from tests.pipeline.test_collect_garbage import _orphan, age, exists
 from tests.pipeline.test_rebuild_index import _empty_index, _listed
 from tests.pipeline.test_transforms import frame
-from tests.pipeline.world import NAMESPACE, World, called, rows_of
+from tests.pipeline.world import NAMESPACE, World, identifier_of, rows_of
 
 OTHER = Namespace("other", ("sales",))
 SYSTEM = Identifier("main", ("system",), "commits")
@@ -50,14 +50,14 @@ NAMED_BY: dict[str, tuple[Job, ...]] = {
 }
 
 
-def furnish(world: World) -> None:
+def fill_catalogs(world: World) -> None:
     """Two catalogs with a namespace each, and tables with commits and reports."""
     world.wait(create_catalog(world.lake, "other", root=None, properties={}, request=world.request()))
     world.wait(create_namespace(world.lake, OTHER, {}, world.request()))
     for name in ("t", "u"):
         world.make(name)
     world.commits("t", 1)
-    world.wait(report_metrics(world.lake, called("t"), b'{"report-type": "scan-report"}', world.request()))
+    world.wait(report_metrics(world.lake, identifier_of("t"), b'{"report-type": "scan-report"}', world.request()))
 
 
 def pointer_of(world: World, identifier: Identifier) -> str:
@@ -75,8 +75,8 @@ def new_receipt(world: World) -> str:
 WHERE: dict[str, Callable[[World], str]] = {
     "catalog": lambda world: world.layout.catalog("other"),
     "namespace": lambda world: world.layout.namespace(OTHER),
-    "name": lambda world: world.layout.name(called("t")),
-    "pointer": lambda world: pointer_of(world, called("t")),
+    "name": lambda world: world.layout.name(identifier_of("t")),
+    "pointer": lambda world: pointer_of(world, identifier_of("t")),
     "receipt": new_receipt,
     "report": lambda world: world.listed(world.layout.operational_folder("metrics"))[0].key,
     "feed state": lambda world: world.layout.operational("feed", STATE),
@@ -106,7 +106,7 @@ def damaged(world: World, key: str) -> Iterator[None]:
 def test_no_job_fails_for_one_damaged_record_and_jobs_that_read_it_name_it(
     spark: SparkSession, world: World, kind: str
 ) -> None:
-    furnish(world)
+    fill_catalogs(world)
     world.run(spark, COMPACT)
     world.run(spark, PROJECT)
     names = {row["name"] for row in world.dataset(spark, "tables")}
@@ -136,7 +136,7 @@ def rows_read(source: RangeSource) -> list[dict[str, Any]]:
 
 
 def test_an_unreadable_catalog_or_namespace_has_its_name_and_a_problem(world: World) -> None:
-    furnish(world)
+    fill_catalogs(world)
     options = lake_options(world.settings)
     world.damage(world.layout.catalog("other"))
     world.damage(world.layout.namespace(NAMESPACE))
@@ -153,13 +153,17 @@ def test_an_unreadable_catalog_or_namespace_has_its_name_and_a_problem(world: Wo
 
 
 def test_unreadable_containers_keep_their_rows_and_have_no_change(spark: SparkSession) -> None:
-    def home(name: str, **more: Any) -> dict[str, Any]:
+    def namespace_row(name: str, **more: Any) -> dict[str, Any]:
         at = {"created_at": 1, "updated_at": 1, "depth": 1, "properties_json": "{}"}
         return {"catalog": "main", "namespace": name, "id": f"id of {name}", **at, **more}
 
-    before = frame(spark, NAMESPACES, [home("a"), home("b"), home("c"), home("moved", namespace="d")])
+    before = frame(
+        spark,
+        NAMESPACES,
+        [namespace_row("a"), namespace_row("b"), namespace_row("c"), namespace_row("moved", namespace="d")],
+    )
     unread = [{"catalog": "main", "namespace": name, "problem": "bad"} for name in ("b", "never seen", "d")]
-    read = frame(spark, with_problem(NAMESPACES), [home("a"), home("moved"), *unread])
+    read = frame(spark, with_problem(NAMESPACES), [namespace_row("a"), namespace_row("moved"), *unread])
 
     known = of_changes.with_unreadable(NAMESPACES, read, before)
     compared = of_changes.compare_containers(NAMESPACES, known, before)
@@ -174,7 +178,7 @@ def test_unreadable_containers_keep_their_rows_and_have_no_change(spark: SparkSe
 
 @pytest.mark.slow
 def test_damaged_containers_are_counted_and_named_and_their_rows_stay(spark: SparkSession, world: World) -> None:
-    furnish(world)
+    fill_catalogs(world)
     world.run(spark, PROJECT)
     published = {name: world.dataset(spark, name) for name in ("catalogs", "namespaces", "changes")}
     others = [world.layout.catalog("other"), world.layout.namespace(NAMESPACE)]
@@ -202,7 +206,7 @@ def test_damaged_containers_are_counted_and_named_and_their_rows_stay(spark: Spa
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["catalog", "default catalog"])
 def test_no_metadata_file_is_deleted_with_an_unreadable_catalog(spark: SparkSession, world: World, kind: str) -> None:
-    furnish(world)
+    fill_catalogs(world)
     orphan = _orphan(world, "t", 9)
     age(world, days=2)
     key = WHERE[kind](world)
@@ -220,7 +224,7 @@ def test_no_metadata_file_is_deleted_with_an_unreadable_catalog(spark: SparkSess
 
 @pytest.mark.slow
 def test_indexes_that_do_not_need_a_damaged_record_are_rebuilt(spark: SparkSession, world: World) -> None:
-    furnish(world)
+    fill_catalogs(world)
     _empty_index(world, names_scope(NAMESPACE))
     _empty_index(world, LIST_OF_CATALOGS)
 

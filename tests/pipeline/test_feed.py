@@ -128,13 +128,13 @@ async def test_concurrent_writers_give_each_receipt_one_position(seed: int) -> N
     lakes = [make_lake(YieldingStore(store, seed=seed * 3 + number)) for number in range(3)]
     await put_receipts(lakes[0], "2026-01-01", *(f"{number}" for number in range(7)))
 
-    await asyncio.gather(*(Feed(lake).advance() for lake in lakes), _more(lakes[0]))
+    await asyncio.gather(*(Feed(lake).advance() for lake in lakes), _put_more_receipts(lakes[0]))
     await Feed(lakes[1]).advance()
 
     assert len(await positions(lakes[0])) == 12
 
 
-async def _more(lake: Lake) -> None:
+async def _put_more_receipts(lake: Lake) -> None:
     for number in range(5):
         await put_receipts(lake, f"2025-01-0{number + 1}", "more")
 

@@ -21,7 +21,7 @@ from sandur.operations.tables.names import resolve_name
 from sandur.pipeline.job import Limits
 from sandur.pipeline.jobs.import_tables import IMPORT
 from sandur.settings import Settings
-from tests.pipeline.world import World, called
+from tests.pipeline.world import World, identifier_of
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_iceberg_and_delta_tables_are_found_and_registered_in_place(
     folder = f"orders-{made.table_uuid}"
     orders = Identifier("main", ("tables", "default", "default", "main", "sales"), folder)
     document = ours.wait(current_document(ours.lake, orders))
-    assert document.location == others.wait(current_document(others.lake, called("orders"))).location
+    assert document.location == others.wait(current_document(others.lake, identifier_of("orders"))).location
 
 
 @pytest.mark.slow
@@ -127,8 +127,8 @@ def test_a_taken_name_is_a_conflict_and_nothing_is_overwritten(ours: World, lake
         "2 tables would get the name sales.t",
         "sales.kept exists",
     ]
-    assert ours.wait(resolve_name(ours.lake, called("t"))) is None
-    found = ours.wait(resolve_name(ours.lake, called("other")))
+    assert ours.wait(resolve_name(ours.lake, identifier_of("t"))) is None
+    found = ours.wait(resolve_name(ours.lake, identifier_of("other")))
     assert found is not None
     assert found.uuid == uuid
 
@@ -142,7 +142,7 @@ def test_tables_with_unreadable_records_are_not_imported_again(
     first = ours.run(spark, IMPORT, arguments=arguments)
     ours.damage(ours.layout.pointer(made.table_uuid))
     ours.make("t")
-    ours.damage(ours.layout.name(called("t")))
+    ours.damage(ours.layout.name(identifier_of("t")))
     _delta(lake / "sales" / "t")
 
     again = ours.run(spark, IMPORT, arguments=arguments)
@@ -153,7 +153,7 @@ def test_tables_with_unreadable_records_are_not_imported_again(
 
     assert (first.counts["registered"], again.counts["known"], again.counts["registered"]) == (1, 1, 0)
     assert again.counts["conflicts"] == 1
-    assert ours.layout.name(called("t")) in again.warnings[0]
+    assert ours.layout.name(identifier_of("t")) in again.warnings[0]
     with pytest.raises(Unavailable, match=record.key):
         ours.run(spark, IMPORT, arguments=arguments)
 
@@ -208,7 +208,7 @@ def test_tables_in_a_bucket_are_found_and_registered_in_place(
         assert sums.location == f"{lake}/finance.db/sums"
         folder = Identifier("main", ("tables", "default", "default", "main", "sales"), f"orders-{made.table_uuid}")
         document = ours.wait(current_document(ours.lake, folder))
-        assert document.location == others.wait(current_document(others.lake, called("orders"))).location
+        assert document.location == others.wait(current_document(others.lake, identifier_of("orders"))).location
 
 
 def _keys(settings: Settings) -> dict[str, str]:

@@ -14,7 +14,7 @@ from sandur.operations.tables.reports import report_metrics
 from sandur.pipeline.jobs import JOBS
 from tests.pipeline.test_collect_garbage import age, exists, full_of_garbage
 from tests.pipeline.test_compact import system_table
-from tests.pipeline.world import World, called
+from tests.pipeline.world import World, identifier_of
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -76,7 +76,7 @@ def test_the_run_after_a_killed_driver_or_worker_publishes_the_same_as_a_fresh_r
     world.make("orders")
     world.commits("orders", 2)
     world.make("customers")
-    world.wait(report_metrics(world.lake, called("orders"), b'{"report-type": "scan-report"}', world.request()))
+    world.wait(report_metrics(world.lake, identifier_of("orders"), b'{"report-type": "scan-report"}', world.request()))
 
     ended = _killed(world, job, who, step, after=after)
     world.run(spark, JOBS[job])
@@ -132,5 +132,5 @@ def test_the_next_run_deletes_the_garbage_of_a_killed_run_and_nothing_live(
     assert not any(exists(world, location) for location in files.values())
     assert not any("/pending/" in key for key in world.receipts())
     assert world.dataset(spark, "commits") == commits
-    document = world.wait(current_document(world.lake, called("kept")))
+    document = world.wait(current_document(world.lake, identifier_of("kept")))
     assert all(exists(world, entry.metadata_file) for entry in document.metadata.metadata_log)

@@ -12,7 +12,7 @@ from sandur.pipeline.jobs.metrics import METRICS
 from sandur.storage.contract import ABSENT
 from tests.fakes.fixed_clock import FixedClock
 from tests.pipeline.test_report_rows import counter, timer
-from tests.pipeline.world import World, called
+from tests.pipeline.world import World, identifier_of
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def _commit(world: World, name: str) -> None:
 
 def _report(world: World, name: str, kind: str, metrics: dict[str, Any]) -> None:
     body = json.dumps({"report-type": kind, "metrics": metrics}).encode()
-    world.wait(report_metrics(world.lake, called(name), body, world.request()))
+    world.wait(report_metrics(world.lake, identifier_of(name), body, world.request()))
 
 
 def test_reports_are_counted_once_and_statistics_outlive_the_reports(world: World, spark: SparkSession) -> None:

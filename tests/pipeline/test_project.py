@@ -21,7 +21,7 @@ from tests.operations.delta_requests import create_managed
 from tests.operations.requests import append, commit
 from tests.pipeline.test_compact import system_table
 from tests.pipeline.test_metadata_rows import NESTED
-from tests.pipeline.world import NAMESPACE, World, called
+from tests.pipeline.world import NAMESPACE, World, identifier_of
 
 HOUR_MS = 3_600_000
 
@@ -45,11 +45,11 @@ def of_users(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_current_tables_are_published_and_only_new_files_are_read(spark: SparkSession, world: World) -> None:
     made = world.make("orders", schema=NESTED)
-    world.wait(commit_table(world.lake, called("orders"), append(1), world.request()))
+    world.wait(commit_table(world.lake, identifier_of("orders"), append(1), world.request()))
     world.make("customers")
     world.make("forgotten")
     hidden = world.make("hidden")
-    delta = world.wait(create_managed(world.lake, called("versions")))
+    delta = world.wait(create_managed(world.lake, identifier_of("versions")))
 
     clock = LateClock()
     first = world.run(spark, PROJECT, clock=clock, progress=clock.is_late_once_names_are_read)
@@ -72,13 +72,15 @@ def test_current_tables_are_published_and_only_new_files_are_read(spark: SparkSe
 
     wider = {"type": "struct", "schema-id": 1, "fields": [*NESTED["fields"], _field(8, "more")]}  # type: ignore[misc]
     change = commit({"action": "add-schema", "schema": wider}, {"action": "set-current-schema", "schema-id": -1})
-    world.wait(commit_table(world.lake, called("orders"), change, world.request()))
-    world.wait(rename(world.lake, called("customers"), called("people"), kind="table", request=world.request()))
-    world.wait(drop_name(world.lake, called("forgotten"), kind="table", request=world.request()))
+    world.wait(commit_table(world.lake, identifier_of("orders"), change, world.request()))
+    world.wait(
+        rename(world.lake, identifier_of("customers"), identifier_of("people"), kind="table", request=world.request())
+    )
+    world.wait(drop_name(world.lake, identifier_of("forgotten"), kind="table", request=world.request()))
     more = {"owner": "bo"}
     world.wait(update_namespace_properties(world.lake, NAMESPACE, updates=more, removals=(), request=world.request()))
     noted = DeltaChange(asserted_uuid=delta.uuid, set_properties={"noted": "yes"})
-    world.wait(update_table(world.lake, called("versions"), noted, world.request()))
+    world.wait(update_table(world.lake, identifier_of("versions"), noted, world.request()))
     world.settle()
     world.damage(world.layout.pointer(hidden.table_uuid))
     before = changes(world)

@@ -12,7 +12,7 @@ LAYOUT = Layout()
 KEY = LAYOUT.operational("metrics", "r")
 
 
-def kept(report: dict[str, Any], **fields: object) -> bytes:
+def encode_report(report: dict[str, Any], **fields: object) -> bytes:
     body = {
         "id": "r",
         "table_uuid": "u",
@@ -44,7 +44,7 @@ def test_a_scan_is_read() -> None:
         "unheard-of": {"anything": "else"},
     }
 
-    row = report_row(LAYOUT, KEY, kept({"report-type": "scan-report", "metrics": metrics}))
+    row = report_row(LAYOUT, KEY, encode_report({"report-type": "scan-report", "metrics": metrics}))
 
     assert row["kind"] == "scan"
     assert (row["catalog"], row["namespace"], row["name"]) == ("main", "sales", "t")
@@ -55,14 +55,14 @@ def test_a_scan_is_read() -> None:
 def test_a_commit_is_read() -> None:
     metrics = {"total-duration": timer(5, "seconds"), "attempts": counter(2), "added-records": counter(7)}
 
-    row = report_row(LAYOUT, KEY, kept({"report-type": "commit-report", "metrics": metrics}))
+    row = report_row(LAYOUT, KEY, encode_report({"report-type": "commit-report", "metrics": metrics}))
 
     assert row["kind"] == "commit"
     assert (row["commit_ms"], row["commit_attempts"], row["added_records"], row["removed_files"]) == (5_000, 2, 7, None)
 
 
 def test_a_report_of_another_kind_is_counted_and_not_read() -> None:
-    row = report_row(LAYOUT, KEY, kept({"report-type": "weather", "metrics": {"total-duration": timer(1)}}))
+    row = report_row(LAYOUT, KEY, encode_report({"report-type": "weather", "metrics": {"total-duration": timer(1)}}))
 
     assert row["kind"] == "other"
     assert "commit_ms" not in row
@@ -74,13 +74,17 @@ def test_a_report_of_another_kind_is_counted_and_not_read() -> None:
     ids=["negative", "unit", "counter", "huge", "empty"],
 )
 def test_an_invalid_duration_is_omitted(measure: dict[str, Any]) -> None:
-    row = report_row(LAYOUT, KEY, kept({"report-type": "commit-report", "metrics": {"total-duration": measure}}))
+    row = report_row(
+        LAYOUT, KEY, encode_report({"report-type": "commit-report", "metrics": {"total-duration": measure}})
+    )
 
     assert row.get("commit_ms") is None
     assert row["kind"] in {"commit", "unread"}
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b"[]", kept({"report-type": "scan-report", "metrics": 5})])
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"\xff", b"[]", encode_report({"report-type": "scan-report", "metrics": 5})]
+)
 def test_an_invalid_report_has_a_problem_with_its_key(data: bytes) -> None:
     row = report_row(LAYOUT, KEY, data)
 
@@ -91,6 +95,6 @@ def test_an_invalid_report_has_a_problem_with_its_key(data: bytes) -> None:
 def test_a_copy_of_a_report_is_not_counted() -> None:
     copy = LAYOUT.operational("metrics", "copy")
 
-    row = report_row(LAYOUT, copy, kept({"report-type": "scan-report", "metrics": {}}))
+    row = report_row(LAYOUT, copy, encode_report({"report-type": "scan-report", "metrics": {}}))
 
     assert row == {"kind": "misplaced", "problem": f"{copy}: a copy of {KEY}"}

@@ -35,13 +35,13 @@ def _failing_task(batches: Iterable[Any]) -> Iterator[Any]:
     yield from ()
 
 
-def _dying(batches: Iterable[Any]) -> Iterator[Any]:
+def _exiting_task(batches: Iterable[Any]) -> Iterator[Any]:
     for _ in batches:
         os._exit(3)
     yield from ()
 
 
-def _in_a_task(name: str, work: Callable[[Iterable[Any]], Iterator[Any]]) -> Job:
+def _job_with_task(name: str, work: Callable[[Iterable[Any]], Iterator[Any]]) -> Job:
     def run(context: JobContext) -> JobReport:
         context.spark.range(1).mapInArrow(work, "id long").collect()
         pytest.fail("no task failed")
@@ -114,7 +114,9 @@ def test_all_jobs_run_and_one_that_fails_does_not_stop_the_others(world: World, 
 
 def test_a_job_whose_tasks_fail_or_die_does_not_stop_the_others_either(world: World, spark: SparkSession) -> None:
     works = Job("works", "", _reporting)
-    jobs = {job.name: job for job in (_in_a_task("fails", _failing_task), _in_a_task("dies", _dying), works)}
+    jobs = {
+        job.name: job for job in (_job_with_task("fails", _failing_task), _job_with_task("dies", _exiting_task), works)
+    }
     reports: list[JobReport] = []
     runs = Runs(spark, world.settings, jobs=jobs)
 

@@ -38,7 +38,7 @@ from tests.operations.delta_requests import create_managed
 from tests.operations.requests import append
 from tests.pipeline.test_rebuild_index import _empty_index
 from tests.pipeline.test_report_rows import counter, timer
-from tests.pipeline.world import NAMESPACE, World, called
+from tests.pipeline.world import NAMESPACE, World, identifier_of
 
 Rows = list[dict[str, Any]]
 
@@ -50,13 +50,13 @@ def in_other_parts(spark: SparkSession) -> Iterator[None]:
     """Make readers split their input into the smallest parts, and read them in reverse order."""
     forwards = tasks.run_per_item
 
-    def backwards(spark: SparkSession, items: Sequence[Any], work: Any, schema: Any) -> Any:
+    def run_in_reverse(spark: SparkSession, items: Sequence[Any], work: Any, schema: Any) -> Any:
         return forwards(spark, items[::-1], work, schema)
 
     before = spark.conf.get(PARTITIONS) or ""
     with pytest.MonkeyPatch.context() as patch:
         for module in (range_reader, reconcile, import_tables):
-            patch.setattr(module, "run_per_item", backwards)
+            patch.setattr(module, "run_per_item", run_in_reverse)
         patch.setattr(range_reader, "SMALL", 1)
         patch.setattr(events, "RECEIPTS_PER_TASK", 1)
         patch.setattr(metrics, "REPORTS_PER_TASK_PAGES", 1)
@@ -90,11 +90,13 @@ def of_users(rows: Rows) -> Rows:
 @pytest.mark.slow
 def test_current_tables_are_the_same(spark: SparkSession, world: World) -> None:
     def change() -> None:
-        world.wait(commit_table(world.lake, called("orders"), append(1), world.request()))
+        world.wait(commit_table(world.lake, identifier_of("orders"), append(1), world.request()))
         request = world.request()
-        world.wait(rename(world.lake, called("customers"), called("people"), kind="table", request=request))
-        world.wait(drop_name(world.lake, called("forgotten"), kind="table", request=world.request()))
-        world.wait(create_managed(world.lake, called("versions")))
+        world.wait(
+            rename(world.lake, identifier_of("customers"), identifier_of("people"), kind="table", request=request)
+        )
+        world.wait(drop_name(world.lake, identifier_of("forgotten"), kind="table", request=world.request()))
+        world.wait(create_managed(world.lake, identifier_of("versions")))
         world.settle()
 
     for names in (("orders",), ("customers", "forgotten")):
@@ -128,9 +130,9 @@ def test_current_tables_are_the_same(spark: SparkSession, world: World) -> None:
 
 def copy_name(world: World, name: str, copy: str) -> None:
     """Add a second name for the same table."""
-    stored = world.wait(world.store.get(world.layout.name(called(name))))
+    stored = world.wait(world.store.get(world.layout.name(identifier_of(name))))
     assert stored
-    world.put(world.layout.name(called(copy)), stored.data)
+    world.put(world.layout.name(identifier_of(copy)), stored.data)
 
 
 def copy_receipts(world: World) -> None:
@@ -173,7 +175,7 @@ def test_statistics_are_the_same(spark: SparkSession, world: World) -> None:
 
 def report(world: World, name: str, kind: str, metrics: dict[str, Any]) -> None:
     body = json.dumps({"report-type": kind, "metrics": metrics}).encode()
-    world.wait(report_metrics(world.lake, called(name), body, world.request()))
+    world.wait(report_metrics(world.lake, identifier_of(name), body, world.request()))
 
 
 @pytest.mark.slow
@@ -186,7 +188,7 @@ def test_restored_receipts_are_the_same(spark: SparkSession, world: World) -> No
     world.wait(Feed(world.lake).advance())
     whole = world.receipts()
 
-    def take(keys: Sequence[str]) -> None:
+    def remove_receipts(keys: Sequence[str]) -> None:
         for key in keys:
             world.remove(key)
 
@@ -200,12 +202,12 @@ def test_restored_receipts_are_the_same(spark: SparkSession, world: World) -> No
             world.wait(world.lake.locations.remove(receipt.metadata_location))
     copy_receipts(world)
     for part in (keys[:3], keys[3:]):
-        take(part)
+        remove_receipts(part)
         world.run(spark, RECONCILE)
     in_parts = found()
     again = world.run(spark, RECONCILE)
     unchanged = found()
-    take(keys)
+    remove_receipts(keys)
     with in_other_parts(spark):
         at_once = world.run(spark, RECONCILE)
 
@@ -240,7 +242,7 @@ def test_derived_receipts_are_the_same(spark: SparkSession, world: World) -> Non
     assert in_other == first
 
 
-def lists(world: World) -> dict[str, list[Any]]:
+def index_contents(world: World) -> dict[str, list[Any]]:
     """The content of every index without its times."""
     scopes: tuple[Scope, ...] = (
         CATALOGS,
@@ -258,15 +260,15 @@ def test_indexes_are_the_same(spark: SparkSession, world: World) -> None:
         world.make(name)
         world.run(spark, REBUILD_INDEX, arguments={"namespace": "sales"})
     world.run(spark, REBUILD_INDEX)
-    in_parts = lists(world)
+    in_parts = index_contents(world)
 
     world.run(spark, REBUILD_INDEX)
-    again = lists(world)
+    again = index_contents(world)
     for scope in (CATALOGS, names_scope(NAMESPACE)):
         _empty_index(world, scope)
     with in_other_parts(spark):
         report = world.run(spark, REBUILD_INDEX)
-    at_once = lists(world)
+    at_once = index_contents(world)
 
     assert [entry.name for entry in in_parts[names_scope(NAMESPACE).text]] == ["t", "u"]
     assert again == in_parts
@@ -289,23 +291,23 @@ def test_imported_tables_are_the_same(spark: SparkSession, tmp_path: Path) -> No
         others.commits("b", 2)
     allowed = (str(lake), str(origin))
 
-    def come(name: str, folder: str) -> None:
+    def copy_table(name: str, folder: str) -> None:
         shutil.copytree(Path(made[name].removeprefix("file:")).parents[1], lake / folder / name)
 
-    def opened(name: str) -> World:
+    def open_world(name: str) -> World:
         return World(Settings(store=str(tmp_path / name), fsync="never", allowed_locations=allowed))
 
     def run(world: World, **changes: Any) -> JobReport:
         return world.run(spark, IMPORT, arguments={"location": str(lake)}, **changes)
 
-    with opened("one") as one, opened("two") as two, opened("three") as three:
+    with open_world("one") as one, open_world("two") as two, open_world("three") as three:
         for names in ("c", "ab"):
             for name in names:
-                come(name, "sold")
+                copy_table(name, "sold")
             run(one)
         in_parts = imported(one)
-        come("a", "copies")
-        come("b", "taken")
+        copy_table("a", "copies")
+        copy_table("b", "taken")
         run(one)
         shutil.rmtree(lake / "copies")
         with in_other_parts(spark):

@@ -14,7 +14,7 @@ from sandur.pipeline.feed import Feed, receipt_of_key
 from sandur.pipeline.sources.events import FeedStreamReader
 from sandur.pipeline.sources.metadata import SandurMetadata
 from tests.pipeline.killed_stream import follow
-from tests.pipeline.world import World, called
+from tests.pipeline.world import World, identifier_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,7 +23,7 @@ def test_sources_read_the_current_records(spark: SparkSession, world: World) -> 
     made = world.make("orders")
     world.commits("orders", 2)
     dropped = world.make("forgotten")
-    world.wait(drop_name(world.lake, called("forgotten"), kind="table", request=world.request()))
+    world.wait(drop_name(world.lake, identifier_of("forgotten"), kind="table", request=world.request()))
     world.settle()
     source_options = lake_options(world.settings)
 
@@ -79,7 +79,7 @@ def check_exactly_once(spark: SparkSession, world: World, folder: Path) -> None:
     assert sorted(row.position for row in rows) == list(range(len(keys)))
 
 
-def each_once(rows: DataFrame) -> DataFrame:
+def deduplicated(rows: DataFrame) -> DataFrame:
     """The recipe of the docs for every commit exactly once."""
     return rows.where("problem IS NULL").dropDuplicates(["commit_key"])
 
@@ -97,7 +97,7 @@ def test_a_repeated_receipt_is_in_the_table_once_if_the_stream_drops_duplicates(
     world.wait(feed.advance())
     world.remove(gone)
     world.damage(bad)
-    streams = {"once": each_once, "plain": lambda rows: rows}
+    streams = {"once": deduplicated, "plain": lambda rows: rows}
 
     for name, through in streams.items():
         follow(spark, source_options, tmp_path / name, through)

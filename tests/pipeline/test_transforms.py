@@ -56,7 +56,7 @@ def owner(table: str, name: str) -> dict[str, Any]:
     return {"table_uuid": table, "catalog": "main", "namespace": "a", "name": name, "kind": "table"}
 
 
-NOBODY = ("main", "system", ())
+NO_OWN_TABLES = ("main", "system", ())
 RUBBISH = dict(row_of(LAYOUT, "rubbish", b"rubbish"))
 
 
@@ -143,21 +143,26 @@ def test_a_chain_continues_in_another_table_and_across_restarted_versions(spark:
 
 
 def test_created_changed_and_dropped_tables_have_their_change(spark: SparkSession) -> None:
-    def named(uuid: str, name: str, file: str | None, **more: Any) -> dict[str, Any]:
+    def table_row(uuid: str, name: str, file: str | None, **more: Any) -> dict[str, Any]:
         return {**owner(uuid, name), "uuid": uuid, "format": "iceberg", "metadata_location": file, **more}
 
-    before = [named("a", "a", "1"), named("b", "b", "1"), named("c", "c", "1"), named("d", "d", "1", problem="bad")]
-    before += [named("g", "g", "1", etag="old"), named("h", "h", "1", etag="old", problem="bad")]
-    now = [
-        named("a", "a", "1"),
-        named("b", "bb", "1"),
-        named("d", "d", "1"),
-        named("e", "e", "2"),
-        named("f", "f", None),
-        named("g", "g", "1", etag="new"),
-        named("h", "h", "1", etag="new"),
+    before = [
+        table_row("a", "a", "1"),
+        table_row("b", "b", "1"),
+        table_row("c", "c", "1"),
+        table_row("d", "d", "1", problem="bad"),
     ]
-    current = projection.current_tables(frame(spark, NAMES, [{**row, "is_shown": True} for row in now]), NOBODY)
+    before += [table_row("g", "g", "1", etag="old"), table_row("h", "h", "1", etag="old", problem="bad")]
+    now = [
+        table_row("a", "a", "1"),
+        table_row("b", "bb", "1"),
+        table_row("d", "d", "1"),
+        table_row("e", "e", "2"),
+        table_row("f", "f", None),
+        table_row("g", "g", "1", etag="new"),
+        table_row("h", "h", "1", etag="new"),
+    ]
+    current = projection.current_tables(frame(spark, NAMES, [{**row, "is_shown": True} for row in now]), NO_OWN_TABLES)
 
     compared = projection.compare_tables(current, frame(spark, TABLES, before))
     found = {row["uuid"]: row for row in rows_of(compared.toArrow())}
@@ -187,7 +192,7 @@ def test_created_changed_and_dropped_tables_have_their_change(spark: SparkSessio
 def test_a_table_with_two_names_has_the_first_one(spark: SparkSession, names: tuple[str, str]) -> None:
     rows = [{**owner("t", name), "uuid": "t", "format": "iceberg", "is_shown": True} for name in names]
 
-    current = projection.current_tables(frame(spark, NAMES, rows).coalesce(1), NOBODY)
+    current = projection.current_tables(frame(spark, NAMES, rows).coalesce(1), NO_OWN_TABLES)
 
     assert [row["name"] for row in rows_of(current.toArrow())] == ["a"]
 
@@ -196,30 +201,30 @@ def test_every_unreadable_file_is_in_some_sample(spark: SparkSession) -> None:
     rows = [{**owner(uuid, uuid), "uuid": uuid, "format": "iceberg", "metadata_location": "1"} for uuid in "abcde"]
     current = frame(spark, NAMES, [{**row, "is_shown": True} for row in rows])
     before = frame(spark, TABLES, [{**row, "problem": "bad"} for row in rows[:4]])
-    compared = projection.compare_tables(projection.current_tables(current, NOBODY), before).persist()
+    compared = projection.compare_tables(projection.current_tables(current, NO_OWN_TABLES), before).persist()
 
-    def tried(lot: str) -> set[str]:
-        return {row.uuid for row in projection.sample_of_retried(compared, seed=lot, tables_max=3).collect()}
+    def sampled(seed: str) -> set[str]:
+        return {row.uuid for row in projection.sample_of_retried(compared, seed=seed, tables_max=3).collect()}
 
-    by_lot = [tried(f"run {number}") for number in range(4)]
+    by_seed = [sampled(f"run {number}") for number in range(4)]
 
-    assert {len(some) for some in by_lot} == {3}
-    assert set().union(*by_lot) == set("abcd")
+    assert {len(some) for some in by_seed} == {3}
+    assert set().union(*by_seed) == set("abcd")
     assert {row.uuid for row in projection.sample_of_retried(compared, seed="", tables_max=9).collect()} == set("abcd")
 
 
 def test_a_missing_table_is_dropped_only_if_the_recheck_does_not_find_it(spark: SparkSession) -> None:
-    def named(uuid: str, name: str, **more: Any) -> dict[str, Any]:
+    def table_row(uuid: str, name: str, **more: Any) -> dict[str, Any]:
         return {**owner(uuid, name), "uuid": uuid, "format": "iceberg", "metadata_location": "1", **more}
 
-    before = frame(spark, TABLES, [named("a", "a"), named("b", "b"), named("c", "c"), named("d", "d")])
-    hidden = {**named("", "b", is_shown=False, problem="bad"), "metadata_location": None}
-    names = frame(spark, NAMES, [named("a", "a", is_shown=True), hidden])
-    again = frame(spark, NAMES, [named("b", "b", is_shown=True), named("c", "cc", is_shown=True)])
+    before = frame(spark, TABLES, [table_row("a", "a"), table_row("b", "b"), table_row("c", "c"), table_row("d", "d")])
+    hidden = {**table_row("", "b", is_shown=False, problem="bad"), "metadata_location": None}
+    names = frame(spark, NAMES, [table_row("a", "a", is_shown=True), hidden])
+    again = frame(spark, NAMES, [table_row("b", "b", is_shown=True), table_row("c", "cc", is_shown=True)])
 
-    first = projection.compare_tables(projection.current_tables(names, NOBODY), before)
+    first = projection.compare_tables(projection.current_tables(names, NO_OWN_TABLES), before)
     seem_gone = projection.as_published(first.where("change = 'dropped'"))
-    found = projection.found_again(first, projection.current_tables(again, NOBODY), before)
+    found = projection.found_again(first, projection.current_tables(again, NO_OWN_TABLES), before)
 
     assert {(row["uuid"], row["name"]) for row in rows_of(seem_gone.toArrow())} == {("b", "b"), ("c", "c"), ("d", "d")}
     assert {row["uuid"]: row["change"] for row in rows_of(found.toArrow())} == {

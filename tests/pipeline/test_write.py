@@ -11,7 +11,7 @@ from sandur.pipeline.tables import QUARANTINE
 from tests.pipeline.world import World
 
 
-def written(writer: FileWriter, rows: list[dict[str, Any]]) -> int:
+def files_written(writer: FileWriter, rows: list[dict[str, Any]]) -> int:
     """The number of files that some rows caused."""
     return len(list(writer.add(shaped_batch(QUARANTINE, rows))))
 
@@ -21,9 +21,9 @@ def test_a_task_writes_a_file_when_it_is_full_by_rows_or_by_bytes(world: World) 
     long = {**short, "body": "x" * (BYTES_PER_FILE_MAX // 2)}
     writer = FileWriter(world.blocking, "attempt", QUARANTINE)
 
-    by_bytes = [written(writer, [row]) for row in (long, long, long)]
+    by_bytes = [files_written(writer, [row]) for row in (long, long, long)]
     rest = len(list(writer.flush()))
-    by_rows = [written(writer, [short] * count) for count in (ROWS_PER_FILE_MAX - 1, 1, 1)]
+    by_rows = [files_written(writer, [short] * count) for count in (ROWS_PER_FILE_MAX - 1, 1, 1)]
 
     assert (by_bytes, rest, by_rows) == ([0, 1, 0], 1, [0, 1, 0])
 

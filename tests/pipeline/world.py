@@ -29,7 +29,7 @@ NAMESPACE = Namespace("main", ("sales",))
 _runs = itertools.count(1)
 
 
-def called(name: str, namespace: Namespace = NAMESPACE) -> Identifier:
+def identifier_of(name: str, namespace: Namespace = NAMESPACE) -> Identifier:
     return Identifier(*namespace, name)
 
 
@@ -82,7 +82,7 @@ class World:
     def set_property(self, name: str, value: str, *, key: str = "p") -> LoadedTable:
         """Commit to a table by setting a property."""
         change = commit({"action": "set-properties", "updates": {key: value}})
-        done = self.wait(commit_table(self.lake, called(name), change, self.request()))
+        done = self.wait(commit_table(self.lake, identifier_of(name), change, self.request()))
         self.settle()
         return done
 
