@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -35,13 +34,6 @@ from tests.pipeline.world import World, identifier_of
 HASH: Final = "0123456789abcdef" * 2
 UUID: Final = "5b6b2b4e-0000-4000-8000-00000000000c"
 DAY_SECONDS: Final = 86_400
-
-
-@pytest.fixture
-def old(tmp_path: Path) -> Iterator[World]:
-    """A world on a folder, whose files can be aged."""
-    with World(Settings(store=str(tmp_path / "store"), fsync="never")) as made:
-        yield made
 
 
 def age(world: World, *, days: int) -> None:
@@ -97,15 +89,15 @@ def full_of_garbage(world: World) -> dict[str, str]:
     return {"lost": _orphan(world, "kept", 9), "died": died, "killed": killed}
 
 
-def test_a_dry_run_reports_the_garbage_and_a_real_run_deletes_it(old: World, spark: SparkSession) -> None:
-    files = full_of_garbage(old)
-    head = head_of(old, "kept")
-    age(old, days=31)
-    before = _bytes(old)
+def test_a_dry_run_reports_the_garbage_and_a_real_run_deletes_it(world: World, spark: SparkSession) -> None:
+    files = full_of_garbage(world)
+    head = head_of(world, "kept")
+    age(world, days=31)
+    before = _bytes(world)
 
-    dry = old.run(spark, COLLECT_GARBAGE, dry_run=True)
-    after = _bytes(old)
-    done = old.run(spark, COLLECT_GARBAGE)
+    dry = world.run(spark, COLLECT_GARBAGE, dry_run=True)
+    after = _bytes(world)
+    done = world.run(spark, COLLECT_GARBAGE)
 
     assert after == before
     assert (dry.dry_run, done.dry_run) == (True, False)
@@ -124,19 +116,19 @@ def test_a_dry_run_reports_the_garbage_and_a_real_run_deletes_it(old: World, spa
         "pointers_removed": 1,
     }
     assert deleted == reported
-    assert not any(exists(old, location) for location in files.values())
-    assert head_of(old, "kept") == head
-    document = old.wait(current_document(old.lake, identifier_of("kept")))
-    assert all(exists(old, entry.metadata_file) for entry in document.metadata.metadata_log)
+    assert not any(exists(world, location) for location in files.values())
+    assert head_of(world, "kept") == head
+    document = world.wait(current_document(world.lake, identifier_of("kept")))
+    assert all(exists(world, entry.metadata_file) for entry in document.metadata.metadata_log)
 
 
 @pytest.mark.slow
-def test_repeated_runs_delete_all_garbage(old: World, spark: SparkSession) -> None:
-    full_of_garbage(old)
+def test_repeated_runs_delete_all_garbage(world: World, spark: SparkSession) -> None:
+    full_of_garbage(world)
     reports = []
     for _ in range(3):
-        age(old, days=31)
-        reports.append(old.run(spark, COLLECT_GARBAGE))
+        age(world, days=31)
+        reports.append(world.run(spark, COLLECT_GARBAGE))
 
     # The pointer of the dropped table is deleted after its name, and that of the killed create after its file.
     assert [report.counts.get("pointers_removed", 0) for report in reports] == [1, 2, 0]
@@ -144,24 +136,24 @@ def test_repeated_runs_delete_all_garbage(old: World, spark: SparkSession) -> No
 
 
 @pytest.mark.slow
-def test_young_objects_are_not_candidates(old: World, spark: SparkSession) -> None:
-    full_of_garbage(old)
-    before = _bytes(old)
+def test_young_objects_are_not_candidates(world: World, spark: SparkSession) -> None:
+    full_of_garbage(world)
+    before = _bytes(world)
 
-    report = old.run(spark, COLLECT_GARBAGE)
+    report = world.run(spark, COLLECT_GARBAGE)
 
     assert not any(name.endswith(("removed", "settled")) for name in report.counts)
-    assert _bytes(old) == before
+    assert _bytes(world) == before
 
 
-def test_a_run_deletes_no_more_than_its_limit(old: World, spark: SparkSession) -> None:
-    old.make("t")
-    orphans = [_orphan(old, "t", number, f"{number:012x}") for number in range(1, 8)]
-    age(old, days=2)
+def test_a_run_deletes_no_more_than_its_limit(world: World, spark: SparkSession) -> None:
+    world.make("t")
+    orphans = [_orphan(world, "t", number, f"{number:012x}") for number in range(1, 8)]
+    age(world, days=2)
 
-    report = old.run(spark, COLLECT_GARBAGE, limits=Limits(objects_deleted_max=3))
-    left = [location for location in orphans if exists(old, location)]
-    again = old.run(spark, COLLECT_GARBAGE)
+    report = world.run(spark, COLLECT_GARBAGE, limits=Limits(objects_deleted_max=3))
+    left = [location for location in orphans if exists(world, location)]
+    again = world.run(spark, COLLECT_GARBAGE)
 
     assert report.counts["metadata_files_removed"] == 3
     assert report.counts["left_for_later"] == 4
@@ -170,40 +162,40 @@ def test_a_run_deletes_no_more_than_its_limit(old: World, spark: SparkSession) -
 
 
 @pytest.mark.slow
-def test_a_receipt_is_deleted_only_when_it_is_old_and_in_the_history(old: World, spark: SparkSession) -> None:
-    old.make("t")
-    old.commits("t", 2)
-    age(old, days=91)
+def test_a_receipt_is_deleted_only_when_it_is_old_and_in_the_history(world: World, spark: SparkSession) -> None:
+    world.make("t")
+    world.commits("t", 2)
+    age(world, days=91)
 
-    unpublished = old.run(spark, COLLECT_GARBAGE)
-    kept = len(old.receipts())
-    old.run(spark, COMPACT)
-    published = old.run(spark, COLLECT_GARBAGE)
+    unpublished = world.run(spark, COLLECT_GARBAGE)
+    kept = len(world.receipts())
+    world.run(spark, COMPACT)
+    published = world.run(spark, COLLECT_GARBAGE)
 
     assert "committed_receipts_removed" not in unpublished.counts
     assert kept == 3
     assert published.counts["committed_receipts_removed"] == 3
-    assert len(old.dataset(spark, "commits")) == 3
+    assert len(world.dataset(spark, "commits")) == 3
 
 
 @pytest.mark.slow
-def test_receipts_of_the_pipelines_own_tables_are_deleted_and_not_restored(old: World, spark: SparkSession) -> None:
-    old.make("t")
-    old.run(spark, COMPACT)
-    old.commits("t", 1)
-    old.run(spark, COMPACT)
-    own = [key for key, data in old.receipts().items() if b'"task_id":"system-tables"' in data]
-    other = old.layout.receipt("2026-01-01", "iceberg", "committed", "ab" * 32)
-    old.put(other, b"damaged")
-    age(old, days=91)
+def test_receipts_of_the_pipelines_own_tables_are_deleted_and_not_restored(world: World, spark: SparkSession) -> None:
+    world.make("t")
+    world.run(spark, COMPACT)
+    world.commits("t", 1)
+    world.run(spark, COMPACT)
+    own = [key for key, data in world.receipts().items() if b'"task_id":"system-tables"' in data]
+    other = world.layout.receipt("2026-01-01", "iceberg", "committed", "ab" * 32)
+    world.put(other, b"damaged")
+    age(world, days=91)
     later = FixedClock(SystemClock().now_ms() + 91 * DAY_SECONDS * 1_000)
 
-    before = old.run(spark, RECONCILE, clock=later)
-    collected = old.run(spark, COLLECT_GARBAGE)
-    left = old.receipts()
-    reconciled = old.run(spark, RECONCILE, clock=later)
-    come_back = old.receipts().keys() - left.keys()
-    compacted = old.run(spark, COMPACT)
+    before = world.run(spark, RECONCILE, clock=later)
+    collected = world.run(spark, COLLECT_GARBAGE)
+    left = world.receipts()
+    reconciled = world.run(spark, RECONCILE, clock=later)
+    come_back = world.receipts().keys() - left.keys()
+    compacted = world.run(spark, COMPACT)
 
     assert collected.counts["committed_receipts_removed"] == len(own) + 2
     assert left.keys() == {other}
@@ -211,34 +203,34 @@ def test_receipts_of_the_pipelines_own_tables_are_deleted_and_not_restored(old: 
     assert (reconciled.counts["restored_exactly"], reconciled.counts["restored_without_source"]) == (0, 0)
     assert not come_back
     assert compacted.counts["commits"] == 0
-    assert len(old.dataset(spark, "commits")) == 2
+    assert len(world.dataset(spark, "commits")) == 2
 
 
 @pytest.mark.slow
-def test_a_purge_can_be_a_dry_run_or_real(old: World, spark: SparkSession) -> None:
-    old.wait(create_namespace(old.lake, NAMESPACE, {}, old.request()))
-    purged = old.wait(create_table_with_files(old.lake, "purged"))
-    old.wait(drop_name(old.lake, purged.identifier, kind="table", purge=True, request=old.request()))
-    old.settle()
-    age(old, days=1)
+def test_a_purge_can_be_a_dry_run_or_real(world: World, spark: SparkSession) -> None:
+    world.wait(create_namespace(world.lake, NAMESPACE, {}, world.request()))
+    purged = world.wait(create_table_with_files(world.lake, "purged"))
+    world.wait(drop_name(world.lake, purged.identifier, kind="table", purge=True, request=world.request()))
+    world.settle()
+    age(world, days=1)
 
-    dry = old.run(spark, COLLECT_GARBAGE, dry_run=True)
-    still_there = [exists(old, location) for location in purged.files]
-    done = old.run(spark, COLLECT_GARBAGE)
+    dry = world.run(spark, COLLECT_GARBAGE, dry_run=True)
+    still_there = [exists(world, location) for location in purged.files]
+    done = world.run(spark, COLLECT_GARBAGE)
 
     assert all(still_there)
     assert dry.counts["purge_files_removed"] == done.counts["purge_files_removed"] > len(purged.files)
-    assert not any(exists(old, location) for location in purged.files)
+    assert not any(exists(world, location) for location in purged.files)
 
 
 @pytest.mark.slow
-def test_a_purge_keeps_its_limit_and_skips_blocked_orders(old: World, spark: SparkSession) -> None:
-    old.make("t")
-    orphans = [_orphan(old, "t", 1, f"{number:012x}") for number in range(2)]
-    old.wait(create_namespace(old.lake, NAMESPACE, {}, old.request()))
-    purged = old.wait(create_table_with_files(old.lake, "purged"))
-    old.wait(drop_name(old.lake, purged.identifier, kind="table", purge=True, request=old.request()))
-    old.settle()
+def test_a_purge_keeps_its_limit_and_skips_blocked_orders(world: World, spark: SparkSession) -> None:
+    world.make("t")
+    orphans = [_orphan(world, "t", 1, f"{number:012x}") for number in range(2)]
+    world.wait(create_namespace(world.lake, NAMESPACE, {}, world.request()))
+    purged = world.wait(create_table_with_files(world.lake, "purged"))
+    world.wait(drop_name(world.lake, purged.identifier, kind="table", purge=True, request=world.request()))
+    world.settle()
     for number in range(ORDERS_MAX):
         uuid = f"00000000-0000-4000-8000-{number:012d}"
         order = PurgeOrder(
@@ -250,43 +242,43 @@ def test_a_purge_keeps_its_limit_and_skips_blocked_orders(old: World, spark: Spa
             ordered_ms=1,
             blocked="shared",
         )
-        old.wait(old.lake.purge_order(uuid, "d").create(order))
-    age(old, days=2)
+        world.wait(world.lake.purge_order(uuid, "d").create(order))
+    age(world, days=2)
 
-    reports = [old.run(spark, COLLECT_GARBAGE, limits=Limits(objects_deleted_max=most)) for most in (2, 3, 1_000)]
+    reports = [world.run(spark, COLLECT_GARBAGE, limits=Limits(objects_deleted_max=most)) for most in (2, 3, 1_000)]
 
     removed = [{name: times for name, times in one.counts.items() if name.endswith("_removed")} for one in reports]
     assert [sum(counts.values()) for counts in removed[:2]] == [2, 3]
     assert "purge_files_removed" not in removed[0]
     assert removed[1]["purge_files_removed"] > 0
-    assert not any(exists(old, location) for location in (*orphans, *purged.files))
+    assert not any(exists(world, location) for location in (*orphans, *purged.files))
 
 
 @pytest.mark.slow
-def test_no_file_of_a_table_is_deleted_while_a_pointer_is_unreadable(old: World, spark: SparkSession) -> None:
-    old.make("t")
-    orphan = _orphan(old, "t", 1)
-    old.wait(old.store.put(old.layout.pointer(UUID), b"damaged", expected=ABSENT))
-    age(old, days=2)
+def test_no_file_of_a_table_is_deleted_while_a_pointer_is_unreadable(world: World, spark: SparkSession) -> None:
+    world.make("t")
+    orphan = _orphan(world, "t", 1)
+    world.wait(world.store.put(world.layout.pointer(UUID), b"damaged", expected=ABSENT))
+    age(world, days=2)
 
-    report = old.run(spark, COLLECT_GARBAGE)
+    report = world.run(spark, COLLECT_GARBAGE)
 
-    assert exists(old, orphan)
+    assert exists(world, orphan)
     assert any("metadata files are skipped" in warning for warning in report.warnings)
 
 
 @pytest.mark.slow
-def test_a_fenced_run_deletes_nothing(old: World, spark: SparkSession) -> None:
-    old.make("t")
-    orphan = _orphan(old, "t", 1)
-    age(old, days=2)
+def test_a_fenced_run_deletes_nothing(world: World, spark: SparkSession) -> None:
+    world.make("t")
+    orphan = _orphan(world, "t", 1)
+    age(world, days=2)
 
     def lose_lease() -> None:
         raise Conflict("another run took over")
 
     with pytest.raises(Conflict):
-        old.run(spark, COLLECT_GARBAGE, check_fence=lose_lease)
-    assert exists(old, orphan)
+        world.run(spark, COLLECT_GARBAGE, check_fence=lose_lease)
+    assert exists(world, orphan)
 
 
 @pytest.mark.slow
@@ -313,26 +305,26 @@ def test_garbage_is_collected_in_a_bucket(seaweedfs_settings: Settings, tmp_path
 
 
 @pytest.mark.slow
-def test_a_late_publication_fails_instead_of_naming_collected_files(old: World, spark: SparkSession) -> None:
-    old.make("t")
-    old.run(spark, COMPACT)
-    old.commits("t", 1)
+def test_a_late_publication_fails_instead_of_naming_collected_files(world: World, spark: SparkSession) -> None:
+    world.make("t")
+    world.run(spark, COMPACT)
+    world.commits("t", 1)
     removed: list[int] = []
 
     def collect_first() -> None:
         """The files were verified, but were not published for two days."""
         if not removed:
-            age(old, days=2)
-            removed.append(old.run(spark, COLLECT_GARBAGE).counts["published_files_removed"])
+            age(world, days=2)
+            removed.append(world.run(spark, COLLECT_GARBAGE).counts["published_files_removed"])
 
     with pytest.raises(Unavailable, match="written files are damaged"):
-        old.run(spark, COMPACT, check_fence=collect_first)
-    still_published = len(old.dataset(spark, "commits"))
-    old.run(spark, COMPACT)
+        world.run(spark, COMPACT, check_fence=collect_first)
+    still_published = len(world.dataset(spark, "commits"))
+    world.run(spark, COMPACT)
 
     assert removed[0] > 0
     assert still_published == 1
-    assert len(old.dataset(spark, "commits")) == 2
+    assert len(world.dataset(spark, "commits")) == 2
 
 
 def _publish(world: World, spark: SparkSession, *, at_ms: int, name: str) -> str:
@@ -347,41 +339,41 @@ def _publish(world: World, spark: SparkSession, *, at_ms: int, name: str) -> str
 
 
 @pytest.mark.slow
-def test_published_files_stay_for_a_day_after_they_were_replaced(old: World, spark: SparkSession) -> None:
+def test_published_files_stay_for_a_day_after_they_were_replaced(world: World, spark: SparkSession) -> None:
     now_ms = SystemClock().now_ms()
     day_ms = DAY_SECONDS * 1_000
     keys = [
-        _publish(old, spark, at_ms=now_ms - days * day_ms // 2, name=name)
+        _publish(world, spark, at_ms=now_ms - days * day_ms // 2, name=name)
         for days, name in ((8, "first"), (6, "second"), (1, "third"))
     ]
-    age(old, days=3)
-    reader = spark.read.format("sandur_dataset").option("dataset", "catalogs").option("store", old.settings.store)
+    age(world, days=3)
+    reader = spark.read.format("sandur_dataset").option("dataset", "catalogs").option("store", world.settings.store)
     begun = reader.option("manifest", keys[1]).load()
 
-    today = old.run(spark, COLLECT_GARBAGE)
+    today = world.run(spark, COLLECT_GARBAGE)
     read = [row.name for row in begun.collect()]
-    tomorrow = old.run(spark, COLLECT_GARBAGE, clock=FixedClock(now_ms + day_ms))
+    tomorrow = world.run(spark, COLLECT_GARBAGE, clock=FixedClock(now_ms + day_ms))
 
     assert read == ["second"]
     assert [report.counts["published_files_removed"] for report in (today, tomorrow)] == [2, 2]
-    assert [row["name"] for row in old.dataset(spark, "catalogs")] == ["third"]
+    assert [row["name"] for row in world.dataset(spark, "catalogs")] == ["third"]
 
 
 @pytest.mark.slow
-def test_files_published_during_a_collection_stay(old: World, spark: SparkSession) -> None:
+def test_files_published_during_a_collection_stay(world: World, spark: SparkSession) -> None:
     row = {"name": "main", "id": "1", "root": "x", "properties_json": "{}", "created_at": 0, "updated_at": 0}
-    with old.context(spark) as context:
+    with world.context(spark) as context:
         publication = Publication(context)
         files = publication.write(frame(spark, CATALOGS, [row]), CATALOGS)
-        age(old, days=2)
+        age(world, days=2)
 
         def publish() -> None:
             """A slow run publishes after the dry run and before the deletion."""
             if not publication.published:
                 publication.publish({CATALOGS.name: DatasetUpdate(files, {"feed": 1})})
 
-        report = old.run(spark, COLLECT_GARBAGE, check_fence=publish)
+        report = world.run(spark, COLLECT_GARBAGE, check_fence=publish)
 
     assert publication.published
     assert "published_files_removed" not in report.counts
-    assert [one["name"] for one in old.dataset(spark, "catalogs")] == ["main"]
+    assert [one["name"] for one in world.dataset(spark, "catalogs")] == ["main"]

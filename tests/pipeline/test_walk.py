@@ -68,7 +68,7 @@ async def walk(lake: Lake, uuid: str, depth_max: int = 100) -> list[Finding]:
     return [finding async for finding in walk_table(fresh, uuid, depth_max=depth_max)]
 
 
-async def the_pointer(lake: Lake) -> Pointer:
+async def only_pointer(lake: Lake) -> Pointer:
     (listed,) = await list_all(lake.store, lake.layout.pointers_folder())
     held = await lake.pointer(lake.layout.parse_pointer(listed.key)).read()
     assert held
@@ -119,7 +119,7 @@ async def test_older_receipts_are_derived_without_their_source(lake: Lake) -> No
 async def test_a_registered_file_has_its_own_key_and_is_found(lake: Lake) -> None:
     made = await create(lake, "t")
     await commits(lake, "t", 1)
-    location = (await the_pointer(lake)).head
+    location = (await only_pointer(lake)).head
     assert location
     await drop_name(lake, identifier_of("t"), kind="table", request=request("drop"))
     await register_table(lake, NAMESPACE, "again", location.metadata_location, request=request("register"))
@@ -178,7 +178,7 @@ async def test_a_committed_transaction_counts_before_it_is_finished(lake: Lake) 
 
 async def test_a_pointer_without_a_name_does_not_count(lake: Lake) -> None:
     made = await create(lake, "t")
-    pointer = (await the_pointer(lake)).head
+    pointer = (await only_pointer(lake)).head
     orphan = Pointer(uuid="orphan", table_uuid="orphan", state="unbound", made_for=identifier_of("x"), head=pointer)
     await lake.pointer("orphan").create(orphan)
 
@@ -193,7 +193,7 @@ async def test_only_the_head_of_a_view_is_walked(lake: Lake) -> None:
     await commit_view(lake, identifier_of("v"), replace_view("select 2"), request("replace"))
     await lake.background.drain()
 
-    found = await walk(lake, (await the_pointer(lake)).uuid)
+    found = await walk(lake, (await only_pointer(lake)).uuid)
 
     assert [finding.status for finding in found] == ["present", "not_walked"]
 
@@ -224,7 +224,7 @@ async def test_a_receipt_without_log_and_file_is_unreadable(lake: Lake) -> None:
     await commits(lake, "t", 2)
     keys = [finding.commit_key for finding in await walk(lake, made.table_uuid)]
     await delete_receipts(lake, keys[1])
-    head = (await the_pointer(lake)).head
+    head = (await only_pointer(lake)).head
     assert head
     assert head.previous_metadata_location
     await lake.locations.remove(head.previous_metadata_location)
