@@ -48,6 +48,7 @@ _WHAT = "table metadata"
 _SEARCHES, _STORED_IDS = "searches", "stored ids"
 _SEARCHES_MAX = 4
 
+S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 
 _REQUIRED_SINCE_V2 = (
@@ -82,8 +83,7 @@ class _Head(msgspec.Struct, frozen=True, rename="kebab"):
     next_row_id: Int64 | None = None
 
 
-_HEAD_NAMES = frozenset(info.encode_name for info in msgspec.structs.fields(_Head))
-_KNOWN_NAMES = _HEAD_NAMES | {"schema", "partition-spec", "refs"}
+_KNOWN_NAMES = frozenset({*_Head.__struct_encode_fields__, "schema", "partition-spec", "refs"})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -197,26 +197,31 @@ def decode_table_metadata(data: bytes, *, metadata_location: str | None = None) 
     Only the small fields and the shape of the document are checked; the content of its lists is trusted. Decode a file
     that another program wrote with `decode_foreign_table_metadata`, which checks everything.
     """
-    text = decompress(bytes(data), _WHAT)
-    check_utf8(text, _WHAT)
-    fields: Mapping[str, JsonBytes] = decode_fields(text, _WHAT)
-    version = decode_format_version(fields, _WHAT)
+    text, stored, version = decode_document(data, _WHAT)
     if not 1 <= version <= FORMAT_VERSION_MAX:
         raise Invalid(f"Cannot read unsupported version {version} (supported: v{FORMAT_VERSION_MAX})")
-    if version == 1:
-        fields = _complete_v1(fields)
+    fields: Mapping[str, JsonBytes] = _complete_v1(stored) if version == 1 else stored
     required = _REQUIRED_SINCE_V2 if version < FORMAT_VERSION_WITH_ROW_LINEAGE else _REQUIRED_SINCE_V3
     missing = next((name for name in required if version > 1 and name not in fields), None)
     if missing is not None:
         raise BadRequest(f"{missing} must exist in format v{version}")
-    head = decode(join_object((name, fields[name]) for name in _HEAD_NAMES & fields.keys()), _Head, _WHAT)
-    return _metadata_of(head, fields, text, metadata_location)
+    return _metadata_of(decode_head(fields, _Head, _WHAT), fields, text, metadata_location)
 
 
-def decode_format_version(fields: Mapping[str, JsonBytes], what: str) -> int:
+def decode_document(data: bytes, what: str) -> tuple[bytes, dict[str, msgspec.Raw], int]:
+    """The text of a metadata file, its fields that are not null, and its format version."""
+    text = decompress(bytes(data), what)
+    check_utf8(text, what)
+    fields = decode_fields(text, what)
     if "format-version" not in fields:
         raise BadRequest(f"{what} is malformed: missing format-version")
-    return decode(fields["format-version"], int, "format-version")
+    return text, fields, decode(fields["format-version"], int, "format-version")
+
+
+def decode_head(fields: Mapping[str, JsonBytes], wanted: type[S], what: str) -> S:
+    """The fields of a metadata file that `wanted` has."""
+    names = (name for name in wanted.__struct_encode_fields__ if name in fields)
+    return decode(join_object((name, fields[name]) for name in names), wanted, what)
 
 
 def _complete_v1(fields: Mapping[str, JsonBytes]) -> dict[str, JsonBytes]:

@@ -8,25 +8,10 @@ import msgspec
 
 from sandur.errors import BadRequest, Invalid
 from sandur.iceberg.schema import Schema, checked_schema, same_schema
-from sandur.iceberg.table_metadata import decode_format_version, without_trailing_slash
+from sandur.iceberg.table_metadata import decode_document, decode_head, without_trailing_slash
 from sandur.iceberg.types import UUID_PATTERN
 from sandur.iceberg.updates import LAST_ADDED, ViewRepresentation, ViewVersion
-from sandur.splicing import (
-    Int32,
-    Int64,
-    JsonArray,
-    JsonBytes,
-    check_utf8,
-    decode,
-    decode_fields,
-    decompress,
-    empty_array,
-    encode,
-    join_object,
-    json_array,
-    next_id,
-    shorten,
-)
+from sandur.splicing import Int32, Int64, JsonArray, empty_array, encode, join_object, json_array, next_id, shorten
 
 VIEW_FORMAT_VERSION = 1
 
@@ -54,8 +39,7 @@ class _Head(msgspec.Struct, frozen=True, rename="kebab"):
     properties: dict[str, str] | None = None
 
 
-_HEAD_NAMES = frozenset(info.encode_name for info in msgspec.structs.fields(_Head))
-_KNOWN_NAMES = _HEAD_NAMES | {"format-version", *_LISTS}
+_KNOWN_NAMES = frozenset({*_Head.__struct_encode_fields__, "format-version", *_LISTS})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -73,7 +57,7 @@ class ViewMetadata:
     current_version_id: int = NO_VERSION_ID
     versions: JsonArray[ViewVersion] = empty_array(ViewVersion)
     version_log: JsonArray[VersionLogEntry] = empty_array(VersionLogEntry)
-    unknown: Mapping[str, JsonBytes] = field(default_factory=dict)
+    unknown: Mapping[str, msgspec.Raw] = field(default_factory=dict)
     format_version: int = VIEW_FORMAT_VERSION
     metadata_location: str | None = None
 
@@ -112,13 +96,10 @@ def decode_view_metadata(data: bytes, *, metadata_location: str | None = None) -
     Only the small fields and the shape of the document are checked; the content of its lists is trusted. Decode a file
     that another program wrote with `decode_foreign_view_metadata`, which checks everything.
     """
-    text = decompress(bytes(data), _WHAT)
-    check_utf8(text, _WHAT)
-    fields = decode_fields(text, _WHAT)
-    version = decode_format_version(fields, _WHAT)
+    _, fields, version = decode_document(data, _WHAT)
     if version != VIEW_FORMAT_VERSION:
         raise Invalid(f"Unsupported format version: {version}")
-    head = decode(join_object((name, fields[name]) for name in _HEAD_NAMES & fields.keys()), _Head, _WHAT)
+    head = decode_head(fields, _Head, _WHAT)
     if missing := [name for name in _LISTS if name not in fields]:
         raise BadRequest(f"{_WHAT} is malformed: missing {', '.join(missing)}")
     return ViewMetadata(
