@@ -117,7 +117,10 @@ async def update_namespace_properties(
         if catalog:
             check_namespace_location(lake, catalog, updates)
         visible = visible_properties(found)
-        made, properties = _update_properties(visible, removals=removals, updates=updates)
+        after, keys = {**visible, **updates}, dict.fromkeys(removals)
+        removed = [key for key in keys if key in after]
+        made = PropertiesUpdate(list(updates), removed, [key for key in keys if key not in after])
+        properties = {key: value for key, value in after.items() if key not in keys}
         # The comment is one of the properties from now on.
         return found if properties == visible else replace(found, comment=None, properties=properties)
 
@@ -149,18 +152,6 @@ def namespace_change(
 
     place = place_of(namespace)
     return RecordChange(lake, lake.namespace(namespace), request, operation, decide, place=place, read=read)
-
-
-def _update_properties(
-    current: Mapping[str, str], *, removals: Sequence[str], updates: Mapping[str, str]
-) -> tuple[PropertiesUpdate, dict[str, str]]:
-    properties = {**current, **updates}
-    keys = tuple(dict.fromkeys(removals))
-    absent = [key for key in keys if key not in properties]
-    removed = [key for key in keys if key in properties]
-    for key in removed:
-        del properties[key]
-    return PropertiesUpdate(list(updates), removed, absent), properties
 
 
 def _view(catalog: Catalog, namespace: Namespace, properties: Mapping[str, str]) -> NamespaceView:

@@ -236,8 +236,8 @@ class _Update:
     async def _carry_out(self, base: _Base, plan: _Plan) -> DeltaTable | None:
         """Carry the decision out and return the table; None if the swap was lost."""
         if plan.after is None:
-            if plan.verdict is Verdict.COMPARE:
-                await self._compare(base.table.value)
+            if plan.verdict is Verdict.COMPARE and self.change.commit:
+                await self._compare(base.table.value, self.change.commit)
             return base.table.value
         after = plan.after
         if not plan.fits and plan.reported is not None:
@@ -296,14 +296,11 @@ class _Update:
             work.append(activate_name(self.lake, base.found))
         await gather_all(work)
 
-    async def _compare(self, table: DeltaTable) -> None:
+    async def _compare(self, table: DeltaTable, commit: CommitFile) -> None:
         """L3: raise VersionTaken unless the commit is the one that was published under its version.
 
         Raises OutcomeUnknown if a file cannot be read, so that the client tries again.
         """
-        commit = self.change.commit
-        if commit is None:
-            return
         staged = staged_location(table, commit.file_name)
         published = published_location(table, commit.version)
         try:

@@ -1,5 +1,7 @@
 """The files of a Delta log, and which commits are published: clients report it, and the files prove it (L4)."""
 
+from itertools import takewhile
+from operator import itemgetter
 from typing import Final
 
 from sandur.catalog.records import DeltaCommit, DeltaTable
@@ -48,11 +50,8 @@ async def verify_published(lake: Lake, table: DeltaTable, reported: int) -> int:
     known = known_published(lake, table)
     rows = [row for row in table.commits if known < row.version <= reported]
     are_there = await gather_all(_is_published(lake, table, row) for row in rows)
-    highest = known
-    for row, is_there in zip(rows, are_there, strict=True):
-        if not is_there:
-            break
-        highest = row.version
+    published = takewhile(itemgetter(1), zip(rows, are_there, strict=True))
+    highest = max((row.version for row, _ in published), default=known)
     if highest > known:
         lake.feature(_published_versions)[table.uuid] = highest
     return highest

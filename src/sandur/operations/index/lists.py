@@ -154,10 +154,6 @@ async def _read_index(
         if not isinstance(found.manifest, Versioned):
             lake.feature(Counters).add(INDEX_READS, "error" if found.manifest else "miss")
             return None
-        if not found.manifest.value.segments:
-            lake.feature(Counters).add(INDEX_READS, "hit")
-            entries = entries_after(found.manifest.value.entries, last)
-            return _Examined(entries, is_all=True, versions=(found.manifest.version,))
         examined = await _read_segments(lake, scope, last, selection, found.manifest, found.parts)
         if examined is not None:
             lake.feature(Counters).add(INDEX_READS, "hit")
@@ -170,8 +166,8 @@ async def _read_index(
 async def _read_segments(
     lake: Lake, scope: Scope, last: str | None, selection: _Selection, manifest: Versioned[Manifest], known: Parts
 ) -> _Examined | None:
-    """The entries in the segments, of which some are known; None if a segment is missing or damaged."""
-    entries: list[Entry] = []
+    """The entries in the manifest or its segments, `known` or read; None if a segment is missing or damaged."""
+    entries = list(entries_after(manifest.value.entries, last))  # Empty if there are segments.
     versions = [manifest.version]
     ids = _ids_from(manifest.value, last, None)
     done, step = 0, len(known) or _segments_for(selection.wanted) or len(ids)
