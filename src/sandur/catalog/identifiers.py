@@ -23,8 +23,6 @@ _SEPARATOR: Final = "\x1f"
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 _NEW_NAME: Final = re.compile(r"[A-Za-z0-9_@-]{1,255}\Z")
 _QUOTED_CHARS_MAX: Final = 300
-_LEVELS_MIN: Final = 2
-_PARTS_MIN: Final = 3
 
 
 class Namespace(NamedTuple):
@@ -130,13 +128,13 @@ def identifier_from_parts(catalog: str, schema: str, name: str) -> Identifier:
 
 def parse_schema_name(full_name: str) -> Namespace:
     """Parse the full name of a schema; raises BadRequest if it is malformed."""
-    parts = _parts(full_name, _LEVELS_MIN, "catalog.schema")
+    parts = _parts(full_name, "catalog.schema")
     return Namespace(parts[0], tuple(parts[1:]))
 
 
 def parse_full_name(full_name: str) -> Identifier:
     """Parse a full name; raises BadRequest if it is malformed."""
-    parts = _parts(full_name, _PARTS_MIN, "catalog.schema.name")
+    parts = _parts(full_name, "catalog.schema.name")
     return Identifier(parts[0], tuple(parts[1:-1]), parts[-1])
 
 
@@ -149,8 +147,8 @@ def has_full_name(name: str) -> bool:
     return "." not in name
 
 
-def _parts(full_name: str, parts_min: int, form: str) -> Sequence[str]:
+def _parts(full_name: str, form: str) -> Sequence[str]:
     parts = full_name.split(".")
-    if len(parts) < parts_min or not all(parts):
+    if len(parts) < len(form.split(".")) or not all(parts):
         raise BadRequest(f"Invalid full name {full_name[:_QUOTED_CHARS_MAX]!r}: expected {form}")
     return parts

@@ -167,10 +167,7 @@ def decode_query(raw: bytes) -> dict[str, str]:
         )
     except ValueError as error:
         raise BadRequest(f"Invalid query: {error}") from None
-    parameters: dict[str, str] = {}
-    for name, value in pairs:
-        parameters.setdefault(name, value)
-    return parameters
+    return dict(reversed(pairs))
 
 
 def _quote(raw: bytes) -> str:

@@ -90,14 +90,13 @@ class GcsRequests:
 
     def listed(self, page: bytes) -> Sequence[Listed]:
         """The objects in the response to `page`."""
-        contents = ET.fromstring(page).iterfind("{*}Contents")  # noqa: S314 - from Google, over TLS
-        return [self._listed(entry) for entry in contents]
-
-    def _listed(self, entry: ET.Element) -> Listed:
-        field = {child.tag.rpartition("}")[2]: child.text or "" for child in entry}
-        modified_ms = int(dt.datetime.fromisoformat(field["LastModified"]).timestamp() * 1_000)
-        version = Version(f"{field['Generation']}|{field['ETag']}")
-        return Listed(field["Key"].removeprefix(self._prefix), version, int(field["Size"]), modified_ms)
+        found: list[Listed] = []
+        for entry in ET.fromstring(page).iterfind("{*}Contents"):  # noqa: S314 - from Google, over TLS
+            field = {child.tag.rpartition("}")[2]: child.text or "" for child in entry}
+            modified_ms = int(dt.datetime.fromisoformat(field["LastModified"]).timestamp() * 1_000)
+            version = Version(f"{field['Generation']}|{field['ETag']}")
+            found.append(Listed(field["Key"].removeprefix(self._prefix), version, int(field["Size"]), modified_ms))
+        return found
 
     async def _headers(self) -> dict[str, str]:
         if self._held is None or _is_stale(self._held):

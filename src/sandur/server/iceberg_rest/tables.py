@@ -265,13 +265,10 @@ async def fetch_scan_tasks(call: Call) -> Answer:
 
 
 def _snapshots(call: Call) -> Literal["all", "refs"]:
-    match call.query.get("snapshots", "all"):
-        case "all" | "":
-            return "all"
-        case "refs":
-            return "refs"
-        case other:
-            raise BadRequest(f"Invalid snapshots: expected all or refs, found {other[:40]!r}")
+    text = call.query.get("snapshots") or "all"
+    if text not in {"all", "refs"}:
+        raise BadRequest(f"Invalid snapshots: expected all or refs, found {text[:40]!r}")
+    return "refs" if text == "refs" else "all"
 
 
 def _etag(if_none_match: str | None) -> str | None:
