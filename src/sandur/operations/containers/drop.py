@@ -177,9 +177,8 @@ class _Drop(Generic[C]):
 
     async def _mark_look_and_drop(self, found: Versioned[C]) -> bool:
         """G5; False to start over. NotEmpty if there is a child and the request does not cascade."""
-        try:
-            marked = await self.cell.swap(replace(found.value, state="dropping"), expected=found.version)
-        except SwapLost:
+        marked = await self.cell.try_swap(replace(found.value, state="dropping"), expected=found.version)
+        if marked is None:
             return False
         try:
             child, _ = await gather_all((self.first_child(found.value.id), help_predecessor(self.lake, found.value)))
@@ -200,11 +199,7 @@ class _Drop(Generic[C]):
         return True
 
     async def _call_off(self, marked: Versioned[C]) -> bool:
-        try:
-            await self.cell.swap(replace(marked.value, state="active"), expected=marked.version)
-        except SwapLost:
-            return False
-        return True
+        return await self.cell.try_swap(replace(marked.value, state="active"), expected=marked.version) is not None
 
     async def _finish(self) -> None:
         # If the claim was taken over, the new owner finds the signed record.

@@ -7,7 +7,6 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.records import Record
-from sandur.errors import SwapLost
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT
@@ -67,11 +66,9 @@ class Lease:
             expires_ms=now_ms + LEASE_MS,
             positions=found.value.positions if found else {},
         )
-        try:
-            self._held = await self._cell.swap(lease, expected=found.version if found else ABSENT)
-        except SwapLost:
-            return False
-        return True
+        taken = await self._cell.try_swap(lease, expected=found.version if found else ABSENT)
+        self._held = taken or self._held
+        return taken is not None
 
     async def keep(self, positions: Mapping[str, str]) -> bool:
         """Store the positions and extend the lease; False if another process has taken it."""
@@ -85,9 +82,5 @@ class Lease:
         if self._held is None:
             return False
         lease = replace(self._held.value, expires_ms=expires_ms, due_ms=due_ms, positions=dict(positions))
-        try:
-            self._held = await self._cell.swap(lease, expected=self._held.version)
-        except SwapLost:
-            self._held = None
-            return False
-        return True
+        self._held = await self._cell.try_swap(lease, expected=self._held.version)
+        return self._held is not None

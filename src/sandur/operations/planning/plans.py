@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import Request
-from sandur.errors import BadRequest, NotFound, SandurError, SwapLost
+from sandur.errors import BadRequest, NotFound, SandurError
 from sandur.iceberg.scan.requests import Scan, ScanRequest, resolve_scan
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.lake import Lake
@@ -171,17 +171,12 @@ def _plan_id(lake: Lake, table_uuid: str, request: Request) -> str:
 async def _store(lake: Lake, plan: Plan) -> bool:
     """Write the plan. False if an earlier attempt of the same request has written a plan that is still valid."""
     cell = _cell(lake, plan.plan_id)
-    try:
-        await cell.create(plan)
-    except SwapLost:
-        held = await cell.read()
-        if held is not None and held.value.state == "open" and held.value.expires_ms > plan.created_ms:
-            return False
-        try:
-            await cell.swap(plan, expected=ABSENT if held is None else held.version)
-        except SwapLost:
-            return False
-    return True
+    if await cell.try_swap(plan, expected=ABSENT):
+        return True
+    held = await cell.read()
+    if held is not None and held.value.state == "open" and held.value.expires_ms > plan.created_ms:
+        return False
+    return await cell.try_swap(plan, expected=ABSENT if held is None else held.version) is not None
 
 
 async def _table_uuid(lake: Lake, identifier: Identifier) -> str:
