@@ -337,6 +337,11 @@ async def test_a_managed_table_is_created_from_its_stage(unity: Unity) -> None:
     assert await listed(unity) == []
 
 
+@pytest.mark.parametrize("name", [{}, {"name": None}, {"name": ""}, {"name": "a.b"}])
+async def test_a_stage_needs_a_name(unity: Unity, name: Json) -> None:
+    assert code(await unity.post("/staging-tables", {**WHERE, **name})) == (400, "INVALID_ARGUMENT")
+
+
 async def test_a_schema_dropped_by_force_drops_tables_of_every_format(unity: Unity, client: httpx.AsyncClient) -> None:
     await made_by_iceberg(client, "i")
     staged = await unity.made("/staging-tables", {**WHERE, "name": "m"})
