@@ -8,6 +8,7 @@ published files themselves: an engine may purge, compact or expire a table, and 
 import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
+from posixpath import basename
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -134,8 +135,8 @@ async def _next_growth(context: JobContext, shape: Shape, metadata: TableMetadat
     current = next((one for one in metadata.snapshots if one.snapshot_id == metadata.current_snapshot_id), None)
     manifests = await _manifests(context.lake, current)
     held = [file for one in manifests for file in await _data_files(context.lake, one.manifest_path)]
-    wanted = {_file_name(file.key): file for file in dataset.files}
-    held_by_name = {_file_name(file.path): file for file in held}
+    wanted = {basename(file.key): file for file in dataset.files}
+    held_by_name = {basename(file.path): file for file in held}
     if held_by_name.keys() == wanted.keys():
         return None
     only_grows = held_by_name.keys() <= wanted.keys()
@@ -316,10 +317,6 @@ def iceberg_schema(shape: Shape) -> Schema:
     return Schema(
         fields=tuple(NestedField(id=one.id, name=one.name, required=one.is_required, type=one.kind) for one in columns)
     )
-
-
-def _file_name(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _identifier(context: JobContext, shape: Shape) -> Identifier:

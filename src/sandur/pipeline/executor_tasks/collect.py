@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from posixpath import basename
 from typing import Any, Final, Literal
 
 import msgspec
@@ -124,8 +125,8 @@ async def _visit_published_file(lake: Lake, candidate: Candidate) -> Visited:
 async def _visit_folder(lake: Lake, candidate: Candidate) -> Visited:
     known = msgspec.json.decode(candidate.detail, type=FolderDetail)
     garbage = await metadata.garbage_in_folder(lake, candidate.key, known.uuids)
-    allowed = [file for file in garbage.files if known.names is None or _file_name(file.location) in known.names]
-    names = tuple(_file_name(file.location) for file in allowed)
+    allowed = [file for file in garbage.files if known.names is None or basename(file.location) in known.names]
+    names = tuple(basename(file.location) for file in allowed)
     detail = msgspec.json.encode(FolderDetail(known.uuids, names)).decode()
     return await _remove(lake, replace(candidate, detail=detail), garbage._replace(files=tuple(allowed)))
 
@@ -146,10 +147,6 @@ async def _remove(lake: Lake, candidate: Candidate, garbage: metadata.Garbage) -
     removed = await metadata.remove_garbage(lake, garbage)
     freed_bytes = sum(file.size_bytes for file in garbage.files)
     return _visited(candidate, "removed", objects=removed, freed_bytes=freed_bytes)
-
-
-def _file_name(location: str) -> str:
-    return location.rpartition("/")[2]
 
 
 def _visited(

@@ -90,11 +90,9 @@ class _Compaction:
             counts["quarantined"] += count if problem else 0
             self._has_registrations |= bool(over)
         self.counts = {"commits": 0, "commits_of_system_tables": 0, "quarantined": 0, **counts}
-        for kind, count in sorted(counts.items()):
-            if problem := kind.removeprefix("quarantined_") if kind.startswith("quarantined_") else "":
-                self.warnings.append(
-                    f"{count} receipts are {problem}, for example {first[problem]}; see system.quarantine"
-                )
+        for problem in sorted(filter(None, first)):
+            count = counts[f"quarantined_{problem}"]
+            self.warnings.append(f"{count} receipts are {problem}, for example {first[problem]}; see system.quarantine")
 
     def _owners(self, events: DataFrame) -> DataFrame:
         """The current name of each table."""
