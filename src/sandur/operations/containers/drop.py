@@ -131,13 +131,13 @@ class _Drop(Generic[C]):
     first_child: Callable[[str], Awaitable[str | None]]
     dropped: Callable[[C, int, LastChange], C]
     cascade: Callable[[], Awaitable[None]] | None = None
+    _is_marked: bool = False
+    _is_uncertain: bool = False
 
     def __post_init__(self) -> None:
         self._claim = claim_for(self.lake, self.request, self.operation)
         self._signature = signature_of(self.lake, self.request, self.operation)
         self._mark = self.lake.clock.new_id()
-        self._is_marked = False
-        self._is_uncertain = False
 
     async def run(self) -> None:
         try:

@@ -266,7 +266,7 @@ async def merge_segments(lake: Lake, scope: Scope) -> bool:
     is missing from the merged segments.
     """
     manifest = await read_manifest(lake, scope)
-    if not isinstance(manifest, Versioned) or not manifest.value.segments:
+    if not isinstance(manifest, Versioned):
         return False
     refs = manifest.value.segments
     segments = await _segments(lake, scope, refs)

@@ -56,7 +56,7 @@ class _Needs(NamedTuple):
 
 async def garbage_in_folder(lake: Lake, folder: str, uuids: Sequence[str]) -> Garbage:
     """The garbage in a folder that holds the metadata of these living tables and views, and of no others."""
-    files = [file for file in await _own_files(lake, folder) if _is_old(lake, file)]
+    files = await _old_files(lake, folder)
     if not files:
         return Garbage()
     found = [await lake.pointer(uuid).read() for uuid in uuids]
@@ -118,8 +118,8 @@ async def _remove(lake: Lake, location: str) -> bool:
     return False
 
 
-async def _own_files(lake: Lake, folder: str) -> list[MetadataFile]:
-    """The metadata files directly in a folder, with names that the catalog gave."""
+async def _old_files(lake: Lake, folder: str) -> list[MetadataFile]:
+    """The old metadata files directly in a folder, with names that the catalog gave."""
     store, key = lake.locations.holder(f"{folder}/metadata.json")
     prefix = key.removesuffix("metadata.json")
     found: list[MetadataFile] = []
@@ -128,7 +128,7 @@ async def _own_files(lake: Lake, folder: str) -> list[MetadataFile]:
         version = written_version(name)
         if version is not None and "/" not in name:
             found.append(MetadataFile(f"{folder}/{name}", version, listed.modified_ms, listed.size_bytes))
-    return found
+    return [file for file in found if _is_old(lake, file)]
 
 
 async def _file_at(lake: Lake, location: str) -> MetadataFile | None:
