@@ -170,12 +170,21 @@ def _races(session: Session) -> None:
 
 def _maintenance(session: Session) -> None:
     step = session.step
+    step("comment", "COMMENT ON TABLE main.t.feed IS 'noted'")
+    step("commented", lambda: _comment(session, "feed"))
     step("restore", "RESTORE TABLE main.t.feed TO VERSION AS OF 1")
     step("restored", "SELECT * FROM main.t.feed ORDER BY id")
+    step("comment after the restore", lambda: _comment(session, "feed"))
     step("optimize", lambda: bool(session.sql("OPTIMIZE main.t.a")))
     step("vacuum", lambda: bool(session.sql("VACUUM main.t.a RETAIN 240 HOURS")))
     step("compact with a write", lambda: _compacted(session))
     step("rows after them", "SELECT count(*) FROM main.t.a")
+
+
+def _comment(session: Session, name: str) -> object:
+    """The comment of a table in the catalog; None if it has none."""
+    with urllib.request.urlopen(f"{session.url}/api/2.1/unity-catalog/tables/main.t.{name}") as answer:  # noqa: S310
+        return json.load(answer).get("comment")
 
 
 def _compacted(session: Session) -> str:
