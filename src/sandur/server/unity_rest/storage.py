@@ -158,7 +158,7 @@ async def credentials_for_model_version(call: Call) -> Answer:
 
 async def credentials_for_path(call: Call) -> Answer:
     body = call.body(ForPath, "temporary path credentials request")
-    return _answer_credentials(call, path_location(call.lake, body.url))
+    return _answer_credentials(call, normalize_location(path_location(call.lake, body.url)))
 
 
 def _answer_credentials(call: Call, location: str) -> Answer:
@@ -168,4 +168,4 @@ def _answer_credentials(call: Call, location: str) -> Answer:
             "give the engine its own credentials"
         )
     expires_ms = call.lake.clock.now_ms() + _LIFETIME_MS
-    return answer_with({"expiration_time": expires_ms, "url": normalize_location(location)})
+    return answer_with({"expiration_time": expires_ms, "url": location})
