@@ -52,7 +52,7 @@ class Fleet:
     def table_folder(self) -> Path:
         return self.folder / "tables/default/default/main/a/t"
 
-    async def furnish(self, table: MadeTable, layout: Layout = LAYOUT) -> Lake:
+    async def serve_table(self, table: MadeTable, layout: Layout = LAYOUT) -> Lake:
         """A server on which the table is registered."""
         server = self.server(layout)
         await set_up_catalog(server)
@@ -88,7 +88,7 @@ def made_table(folder: Path, *sizes: int) -> MadeTable:
     return table
 
 
-def asking(principal: str = "ann", *, key: str | None = None) -> Request:
+def request_by(principal: str = "ann", *, key: str | None = None) -> Request:
     return Request("hash", key, Source(kind="rest", principal=principal))
 
 
@@ -97,7 +97,7 @@ async def request_plan(
 ) -> Result:
     """The result of a plan request with these fields, or with this body."""
     wanted = scan_request(**said) if body is None else decode_scan_request(body)
-    return await plans.plan_table_scan(server, table, wanted, by or asking())
+    return await plans.plan_table_scan(server, table, wanted, by or request_by())
 
 
 async def polled(server: Lake, plan_id: str, principal: str = "ann", *, table: Identifier = TABLE) -> Result:

@@ -18,7 +18,7 @@ from sandur.storage.contract import ObjectStore, Stored, list_all
 from sandur.storage.local import LocalStore
 from tests.fakes.spy_store import SpyStore
 from tests.fakes.wrapping_store import WrappingStore
-from tests.planning.plan_servers import Fleet, asking, everything, made_table, request_plan
+from tests.planning.plan_servers import Fleet, everything, made_table, request_by, request_plan
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable
 
 COUNT = 2_100
@@ -36,7 +36,7 @@ def avro_reads(spy: SpyStore) -> list[str]:
 
 async def test_the_cache_stays_within_its_bytes(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, plan_cache_bytes_max=100_000)
-    server = await fleet.furnish(made_table(fleet.table_folder, 200, 200, 200))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 200, 200, 200))
 
     assert len(await everything(server, await request_plan(server))) == 600
 
@@ -45,7 +45,7 @@ async def test_the_cache_stays_within_its_bytes(tmp_path: Path) -> None:
 
 async def test_concurrent_plans_read_a_manifest_once(tmp_path: Path, spy: SpyStore) -> None:
     fleet = Fleet(tmp_path, store=spy)
-    server = await fleet.furnish(made_table(fleet.table_folder, 30, 30))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 30, 30))
     spy.reset()
 
     results = await asyncio.gather(*(request_plan(server, **WANTED) for _ in range(10)))
@@ -56,7 +56,7 @@ async def test_concurrent_plans_read_a_manifest_once(tmp_path: Path, spy: SpySto
 
 async def test_a_failed_read_of_a_manifest_is_repeated_the_next_time(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
-    server = await fleet.furnish(made_table(fleet.table_folder, 3))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 3))
     manifest = fleet.table_folder / "metadata" / "m1-0.avro"
     manifest.rename(manifest.with_suffix(".away"))
     assert isinstance(await request_plan(server), Failed)
@@ -68,7 +68,7 @@ async def test_a_failed_read_of_a_manifest_is_repeated_the_next_time(tmp_path: P
 
 async def test_cached_selections_stay_within_their_limit(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, plan_cache_bytes_max=200_000, plan_inline_files_max=5, plan_task_files=20)
-    server = await fleet.furnish(made_table(fleet.table_folder, 200, 200, 200))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 200, 200, 200))
 
     assert len(await everything(server, await request_plan(server))) == 600
 
@@ -144,7 +144,7 @@ class GatheringStore(WrappingStore):
 async def test_manifests_are_read_with_bounded_concurrency(tmp_path: Path) -> None:
     store = GatheringStore(LocalStore(tmp_path, fsync="never"))
     fleet = Fleet(tmp_path, store=store)
-    server = await fleet.furnish(made_table(fleet.table_folder, *[2] * (3 * READS_AT_ONCE)))
+    server = await fleet.serve_table(made_table(fleet.table_folder, *[2] * (3 * READS_AT_ONCE)))
 
     result = await asyncio.wait_for(request_plan(server), 60)
 
@@ -154,8 +154,8 @@ async def test_manifests_are_read_with_bounded_concurrency(tmp_path: Path) -> No
 
 async def test_expired_plans_are_deleted(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, plan_ttl="PT10M")
-    server = await fleet.furnish(made_table(fleet.table_folder, 1))
-    await request_plan(server, by=asking())
+    server = await fleet.serve_table(made_table(fleet.table_folder, 1))
+    await request_plan(server, by=request_by())
     folder = server.layout.operational_folder("plans")
     listed = await list_all(fleet.store, folder)
     fleet.clock.advance(listed[0].modified_ms - fleet.clock.now_ms() + 9 * 60_000)

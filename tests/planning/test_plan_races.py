@@ -21,7 +21,6 @@ from tests.planning.plan_servers import (
     PLAIN,
     SMALL,
     Fleet,
-    asking,
     cancelled,
     everything,
     fetched,
@@ -29,6 +28,7 @@ from tests.planning.plan_servers import (
     numbered,
     paths,
     polled,
+    request_by,
     request_plan,
 )
 from tests.planning.tables import MadeManifest, MadeTable
@@ -53,7 +53,7 @@ class StuckStore(WrappingStore):
 async def stuck_plan(folder: Path) -> tuple[StuckStore, Fleet, Lake, Submitted]:
     store = StuckStore(LocalStore(folder, fsync="never"))
     fleet = Fleet(folder, store=store, plan_wait="PT0S")
-    server = await fleet.furnish(made_table(fleet.table_folder, 4))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 4))
     result = await request_plan(server)
     assert isinstance(result, Submitted)
     return store, fleet, server, result
@@ -91,7 +91,7 @@ async def test_a_plan_cancelled_on_another_server_stops_here(tmp_path: Path) -> 
 
 async def test_concurrent_cancellations_all_succeed(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(made_table(fleet.table_folder, 9))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 9))
     result = await request_plan(server)
 
     await asyncio.gather(*(cancelled(fleet.server(), result.plan_id) for _ in range(6)))
@@ -101,9 +101,9 @@ async def test_concurrent_cancellations_all_succeed(tmp_path: Path) -> None:
 
 async def test_concurrent_plans_with_one_key_each_get_every_file_once(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(made_table(fleet.table_folder, 9))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 9))
 
-    results = await asyncio.gather(*(request_plan(fleet.server(), by=asking(key="k")) for _ in range(6)))
+    results = await asyncio.gather(*(request_plan(fleet.server(), by=request_by(key="k")) for _ in range(6)))
 
     assert len({result.plan_id for result in results}) == 1
     for result in results:
@@ -125,22 +125,22 @@ class SweepingStore(WrappingStore):
 
 async def test_a_plan_deleted_during_a_repeated_request_is_created_again(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, store=SweepingStore(LocalStore(tmp_path, fsync="never")), **SMALL)
-    server = await fleet.furnish(made_table(fleet.table_folder, 9))
-    await request_plan(server, by=asking(key="k"))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 9))
+    await request_plan(server, by=request_by(key="k"))
     fleet.clock.advance(11 * 60_000)
 
-    again = await request_plan(server, by=asking(key="k"))
+    again = await request_plan(server, by=request_by(key="k"))
 
     assert sorted(await everything(fleet.server(), again)) == sorted(paths(0, 9))
 
 
 async def test_a_key_belongs_to_its_principal_and_its_request(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
-    server = await fleet.furnish(made_table(fleet.table_folder, 2))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 2))
 
     by_ann, by_bob = (
-        await request_plan(server, by=asking(key="k")),
-        await request_plan(server, by=asking("bob", key="k")),
+        await request_plan(server, by=request_by(key="k")),
+        await request_plan(server, by=request_by("bob", key="k")),
     )
 
     assert by_ann.plan_id != by_bob.plan_id
@@ -159,7 +159,7 @@ async def moved_on(server: Lake, table: MadeTable) -> None:
 async def test_a_plan_whose_snapshot_expired_works_while_its_files_exist(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
-    server = await fleet.furnish(table)
+    server = await fleet.serve_table(table)
     result = await request_plan(server)
 
     await moved_on(server, table)
@@ -173,7 +173,7 @@ async def test_a_plan_whose_snapshot_expired_works_while_its_files_exist(tmp_pat
 async def test_a_plan_whose_files_are_gone_fails_and_names_them(tmp_path: Path, gone: list[str]) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
-    server = await fleet.furnish(table)
+    server = await fleet.serve_table(table)
     result = await request_plan(server)
     assert isinstance(result, Completed)
     await moved_on(server, table)
@@ -193,7 +193,7 @@ async def test_a_plan_whose_files_are_gone_fails_and_names_them(tmp_path: Path, 
 async def test_a_plan_of_the_current_snapshot_needs_no_old_metadata_file(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
-    server = await fleet.furnish(table)
+    server = await fleet.serve_table(table)
     result = await request_plan(server)
     location = f"file://{table.write(name='v2.metadata.json')}"
     await register_table(server, NAMESPACE, "t", location, overwrite=True, request=request("again"))
@@ -205,7 +205,7 @@ async def test_a_plan_of_the_current_snapshot_needs_no_old_metadata_file(tmp_pat
 
 async def test_servers_with_other_settings_answer_for_each_others_plans(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(made_table(fleet.table_folder, 9, 3))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 9, 3))
     generous = fleet.server(plan_inline_files_max=1_000, plan_task_files=1_000)
 
     behind_tasks = await request_plan(server)
@@ -220,9 +220,9 @@ async def test_servers_with_other_settings_answer_for_each_others_plans(tmp_path
 
 async def test_a_plan_of_another_workspace_on_the_same_store_does_not_exist(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(made_table(fleet.table_folder, 9))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 9))
     its_own = made_table(tmp_path / "tables/default/another/main/a/t", 9)
-    neighbour = await fleet.furnish(its_own, Layout(workspace="another"))
+    neighbour = await fleet.serve_table(its_own, Layout(workspace="another"))
     result = await request_plan(server)
     assert isinstance(result, Completed)
 

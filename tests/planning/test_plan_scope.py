@@ -57,7 +57,7 @@ def table_without_uuid(folder: Path) -> MadeTable:
 
 async def test_a_table_without_a_uuid_in_its_metadata_has_its_own_plans(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(table_without_uuid(fleet.table_folder))
+    server = await fleet.serve_table(table_without_uuid(fleet.table_folder))
 
     result = await planned(server)
 
@@ -68,7 +68,7 @@ async def test_a_table_without_a_uuid_in_its_metadata_has_its_own_plans(tmp_path
 
 async def test_a_plan_stays_with_a_table_that_gets_a_uuid_meanwhile(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(table_without_uuid(fleet.table_folder))
+    server = await fleet.serve_table(table_without_uuid(fleet.table_folder))
     before = await planned(server)
 
     given = commit({"action": "assign-uuid", "uuid": "11111111-2222-3333-4444-555555555555"})
@@ -81,7 +81,7 @@ async def test_a_plan_stays_with_a_table_that_gets_a_uuid_meanwhile(tmp_path: Pa
 
 async def test_a_plan_follows_a_rename_of_its_table(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(made_table(fleet.table_folder, 9))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 9))
     result = await planned(server)
 
     await rename(server, TABLE, OTHER, kind="table", request=request("rename"))
@@ -93,7 +93,7 @@ async def test_a_plan_follows_a_rename_of_its_table(tmp_path: Path) -> None:
 async def test_a_plan_of_one_table_does_not_exist_under_another(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
-    server = await fleet.furnish(table)
+    server = await fleet.serve_table(table)
     result = await planned(server)
     # The same file: the content of the metadata cannot distinguish these two tables.
     copy = f"file://{table.write(name='copy.metadata.json')}"
@@ -107,7 +107,7 @@ async def test_a_plan_of_one_table_does_not_exist_under_another(tmp_path: Path) 
 async def test_plans_of_a_dropped_table_are_gone_also_after_its_name_is_reused(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
-    server = await fleet.furnish(table)
+    server = await fleet.serve_table(table)
     result = await planned(server)
 
     await drop_name(server, TABLE, kind="table", request=request("drop"))
@@ -121,7 +121,7 @@ async def test_plans_of_a_dropped_table_are_gone_also_after_its_name_is_reused(t
 
 async def test_a_table_is_looked_up_again_after_its_name_left_the_cache(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(made_table(fleet.table_folder, 9))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 9))
     await request_plan(server)  # Fill the cache of names.
     server._seen.clear()
 

@@ -45,7 +45,7 @@ async def test_all_files_of_a_manifest_with_a_wrong_count_in_its_list_are_planne
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9, 3)
     change_manifest_list(fleet.table_folder, 0, added_files_count=said)
-    server = await fleet.furnish(table)
+    server = await fleet.serve_table(table)
 
     result = await request_plan(server)
 
@@ -95,7 +95,7 @@ async def test_answers_stay_within_their_limit_for_a_long_filter(
     tmp_path: Path, count: int, files_per_task: int
 ) -> None:
     fleet = Fleet(tmp_path, plan_task_files=files_per_task)
-    server = await fleet.furnish(made_table(fleet.table_folder, count, 3))
+    server = await fleet.serve_table(made_table(fleet.table_folder, count, 3))
 
     result = await request_plan(server, filter=LONG)
 
@@ -110,7 +110,7 @@ async def test_answers_stay_within_their_limit_for_a_long_filter(
 
 async def test_the_cache_counts_the_memory_of_a_plan_with_a_long_filter(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
-    server = await fleet.furnish(made_table(fleet.table_folder, *[12] * 6))
+    server = await fleet.serve_table(made_table(fleet.table_folder, *[12] * 6))
     result = await request_plan(server, filter=LONG)
     assert isinstance(result, Completed)
 
@@ -126,7 +126,7 @@ async def test_memory_does_not_grow_with_the_files_that_repeat_a_long_filter(tmp
     peaks = []
     for manifests in (2, 6):
         fleet = Fleet(tmp_path / str(manifests))
-        server = await fleet.furnish(made_table(fleet.table_folder, *[60] * manifests))
+        server = await fleet.serve_table(made_table(fleet.table_folder, *[60] * manifests))
         tracemalloc.start()
         try:
             result = await request_plan(server, filter=LONG)
@@ -161,7 +161,7 @@ async def test_delete_files_are_correct_in_any_order_of_references(tmp_path: Pat
         for part in range(6)
     ]
     table.add_snapshot([MadeManifest(spec, data), MadeManifest(spec, deletes, sequence_number=2, content=1)])
-    server = await fleet.furnish(table)
+    server = await fleet.serve_table(table)
 
     result = await request_plan(server)
 
@@ -190,7 +190,7 @@ async def test_memory_is_bounded_if_every_file_has_another_residual(tmp_path: Pa
     fleet = Fleet(tmp_path)
     table = MadeTable(fleet.table_folder, [spec])
     table.add_snapshot([MadeManifest(spec, [MadeFile(f"file:///t/{row['id']}", (row["i"],), [row]) for row in rows])])
-    server = await fleet.furnish(table)
+    server = await fleet.serve_table(table)
     others = [{"type": "not-eq", "term": "name", "value": f"{number % 7:06d}" + 2_000 * "x"} for number in range(200)]
     partitions = [{"type": "eq", "term": "i", "value": number} for number in range(200)]
     long = all_of(

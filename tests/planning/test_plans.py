@@ -22,7 +22,6 @@ from tests.planning.plan_servers import (
     PLAIN,
     SMALL,
     Fleet,
-    asking,
     cancelled,
     everything,
     fetched,
@@ -31,6 +30,7 @@ from tests.planning.plan_servers import (
     numbered,
     paths,
     polled,
+    request_by,
     request_plan,
 )
 from tests.planning.planners import tasks_in
@@ -39,7 +39,7 @@ from tests.planning.tables import MadeManifest
 
 async def test_a_small_plan_is_in_the_answer_and_leaves_no_tasks(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(made_table(fleet.table_folder, 3, 2))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 3, 2))
 
     result = await request_plan(server)
 
@@ -50,7 +50,7 @@ async def test_a_small_plan_is_in_the_answer_and_leaves_no_tasks(tmp_path: Path)
 
 async def test_a_large_plan_has_tasks_that_contain_every_file_once(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(made_table(fleet.table_folder, 10, 1, 1, 7))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 10, 1, 1, 7))
 
     result = await request_plan(server)
 
@@ -64,7 +64,7 @@ async def test_a_large_plan_has_tasks_that_contain_every_file_once(tmp_path: Pat
 
 async def test_a_selective_filter_on_a_large_table_is_in_the_answer(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(made_table(fleet.table_folder, 50, 50))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 50, 50))
 
     result = await request_plan(server, filter={"type": "eq", "term": "id", "value": 70})
 
@@ -73,7 +73,7 @@ async def test_a_selective_filter_on_a_large_table_is_in_the_answer(tmp_path: Pa
 
 async def test_tasks_without_a_match_are_not_returned(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(made_table(fleet.table_folder, 40))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 40))
 
     result = await request_plan(server, filter={"type": "lt", "term": "id", "value": 9})
 
@@ -84,7 +84,7 @@ async def test_tasks_without_a_match_are_not_returned(tmp_path: Path) -> None:
 
 async def test_manifests_without_a_match_are_in_no_task(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(made_table(fleet.table_folder, 8, 40))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 8, 40))
 
     result = await request_plan(server, filter={"type": "gt-eq", "term": "id", "value": 8})
 
@@ -95,7 +95,7 @@ async def test_manifests_without_a_match_are_in_no_task(tmp_path: Path) -> None:
 
 async def test_a_task_can_be_fetched_again_and_from_another_server(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(made_table(fleet.table_folder, 9))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 9))
     result = await request_plan(server)
     assert isinstance(result, Completed)
     token = result.result.plan_tasks[0]
@@ -109,7 +109,7 @@ async def test_a_task_can_be_fetched_again_and_from_another_server(tmp_path: Pat
 async def test_a_plan_keeps_its_snapshot_after_later_commits(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
-    server = await fleet.furnish(table)
+    server = await fleet.serve_table(table)
     result = await request_plan(server)
     assert isinstance(result, Completed)
 
@@ -122,7 +122,7 @@ async def test_a_plan_keeps_its_snapshot_after_later_commits(tmp_path: Path) -> 
 
 async def test_a_slow_plan_is_submitted_and_completed_when_it_is_fetched(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, plan_wait="PT0S")
-    server = await fleet.furnish(made_table(fleet.table_folder, 4))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 4))
 
     result = await request_plan(server)
 
@@ -132,7 +132,7 @@ async def test_a_slow_plan_is_submitted_and_completed_when_it_is_fetched(tmp_pat
 
 async def test_a_submitted_plan_outlives_the_server_that_accepted_it(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, plan_wait="PT0S")
-    server = await fleet.furnish(made_table(fleet.table_folder, 4))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 4))
     result = await request_plan(server)
     assert isinstance(result, Submitted)
     await server.feature(PlanningCache).plans.close()
@@ -144,7 +144,7 @@ async def test_a_submitted_plan_outlives_the_server_that_accepted_it(tmp_path: P
 
 async def test_a_plan_is_cancelled_on_every_server_and_its_tasks_are_gone(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(made_table(fleet.table_folder, 9))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 9))
     result = await request_plan(server)
     assert isinstance(result, Completed)
 
@@ -168,7 +168,7 @@ class StuckStore(WrappingStore):
 
 async def test_cancelling_a_submitted_plan_stops_the_work_on_it(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, store=StuckStore(LocalStore(tmp_path, fsync="never")), plan_wait="PT0S")
-    server = await fleet.furnish(made_table(fleet.table_folder, 4))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 4))
     result = await request_plan(server)
     assert isinstance(result, Submitted)
     (work,) = server.feature(PlanningCache).plans._tasks.values()
@@ -182,7 +182,7 @@ async def test_cancelling_a_submitted_plan_stops_the_work_on_it(tmp_path: Path) 
 
 async def test_a_plan_belongs_to_the_principal_that_requested_it(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(made_table(fleet.table_folder, 9))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 9))
     result = await request_plan(server)
     assert isinstance(result, Completed)
 
@@ -202,7 +202,7 @@ async def test_a_plan_belongs_to_the_principal_that_requested_it(tmp_path: Path)
 )
 async def test_an_expired_plan_is_gone(tmp_path: Path, settings: dict[str, Any], seconds: int) -> None:
     fleet = Fleet(tmp_path, **SMALL, **settings)
-    server = await fleet.furnish(made_table(fleet.table_folder, 9))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 9))
     result = await request_plan(server)
     assert isinstance(result, Completed)
 
@@ -220,11 +220,11 @@ async def test_an_expired_plan_is_gone(tmp_path: Path, settings: dict[str, Any],
 
 async def test_a_repeated_request_with_the_same_key_is_the_same_plan(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
-    server = await fleet.furnish(made_table(fleet.table_folder, 2))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 2))
 
-    first = await request_plan(server, by=asking(key="k"))
-    again = await request_plan(fleet.server(), by=asking(key="k"))
-    other = await request_plan(server, by=asking(key="another"))
+    first = await request_plan(server, by=request_by(key="k"))
+    again = await request_plan(fleet.server(), by=request_by(key="k"))
+    other = await request_plan(server, by=request_by(key="another"))
 
     assert first.plan_id == again.plan_id != other.plan_id
 
@@ -232,27 +232,27 @@ async def test_a_repeated_request_with_the_same_key_is_the_same_plan(tmp_path: P
 async def test_a_repeated_request_gets_the_snapshot_of_the_first_one(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
     table = made_table(fleet.table_folder, 9)
-    server = await fleet.furnish(table)
-    await request_plan(server, by=asking(key="k"))
+    server = await fleet.serve_table(table)
+    await request_plan(server, by=request_by(key="k"))
     table.add_snapshot([MadeManifest(PLAIN, numbered(100, 9))])
     location = f"file://{table.write(name='v2.metadata.json')}"
     await register_table(server, NAMESPACE, "t", location, overwrite=True, request=request("again"))
 
-    again = await request_plan(fleet.server(), by=asking(key="k"))
+    again = await request_plan(fleet.server(), by=request_by(key="k"))
 
     assert sorted(await everything(server, again)) == sorted(paths(0, 9))
     fleet.clock.advance(11 * 60_000)  # The plan has expired or was cancelled, so the next request makes a new plan.
-    later = await request_plan(server, by=asking(key="k"))
+    later = await request_plan(server, by=request_by(key="k"))
     assert isinstance(later, Completed)
     await cancelled(server, later.plan_id)
-    later = await request_plan(server, by=asking(key="k"))
+    later = await request_plan(server, by=request_by(key="k"))
     assert sorted(await everything(server, later)) == sorted(paths(100, 109))
 
 
 @pytest.mark.parametrize("token", ["", "x", "e30", "é", "WzEsInAiLDEsW11d", "A" * 100_000])
 async def test_an_unknown_task_does_not_exist(tmp_path: Path, token: str) -> None:
     fleet = Fleet(tmp_path)
-    server = await fleet.furnish(made_table(fleet.table_folder, 2))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 2))
 
     with pytest.raises(NotFound) as caught:
         await fetched(server, token)
@@ -262,7 +262,7 @@ async def test_an_unknown_task_does_not_exist(tmp_path: Path, token: str) -> Non
 
 async def test_a_forged_task_returns_nothing_outside_its_plan(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, **SMALL)
-    server = await fleet.furnish(made_table(fleet.table_folder, 40))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 40))
     result = await request_plan(server, filter={"type": "lt", "term": "id", "value": 9})
     assert isinstance(result, Completed)
 
@@ -308,7 +308,7 @@ async def test_a_manifest_outside_the_allowed_locations_fails_only_its_own_tasks
     records[1]["manifest_path"] = "file:///elsewhere/m.avro"
     with listed.open("wb") as file:
         fastavro.writer(file, schema, records)
-    server = await fleet.furnish(table)
+    server = await fleet.serve_table(table)
 
     result = await request_plan(server)
 
@@ -321,7 +321,7 @@ async def test_a_manifest_outside_the_allowed_locations_fails_only_its_own_tasks
 
 async def test_a_missing_or_broken_manifest_fails_the_plan_and_not_the_server(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
-    server = await fleet.furnish(made_table(fleet.table_folder, 2, 2))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 2, 2))
     manifest = fleet.table_folder / "metadata" / "m1-1.avro"
     manifest.write_bytes(b"Obj\x01 not really")
 
@@ -342,7 +342,7 @@ async def test_a_snapshot_cannot_refer_to_files_outside_the_allowed_locations(tm
     hidden.parent.mkdir(parents=True)
     hidden.write_bytes((fleet.table_folder / "metadata" / "snap-1.avro").read_bytes())
     table.snapshots[0]["manifest-list"] = f"file://{hidden}"
-    server = await fleet.furnish(table)
+    server = await fleet.serve_table(table)
 
     result = await request_plan(server)
 
@@ -368,7 +368,7 @@ async def test_a_snapshot_cannot_refer_to_files_outside_the_allowed_locations(tm
 )
 async def test_an_invalid_plan_request_is_refused(tmp_path: Path, said: dict[str, Any]) -> None:
     fleet = Fleet(tmp_path)
-    server = await fleet.furnish(made_table(fleet.table_folder, 2))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 2))
 
     with pytest.raises(BadRequest):
         await request_plan(server, **said)
@@ -378,7 +378,7 @@ async def test_the_plan_of_a_table_without_a_snapshot_is_empty(tmp_path: Path) -
     fleet = Fleet(tmp_path)
     table = made_table(fleet.table_folder, 2)
     table.snapshots.clear()
-    server = await fleet.furnish(table)
+    server = await fleet.serve_table(table)
 
     result = await request_plan(server, filter={"type": "eq", "term": "ID", "value": 1}, case_sensitive=False)
 
@@ -388,7 +388,7 @@ async def test_the_plan_of_a_table_without_a_snapshot_is_empty(tmp_path: Path) -
 
 async def test_a_scan_ends_when_the_requested_rows_are_found(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
-    server = await fleet.furnish(made_table(fleet.table_folder, 3, 3, 3))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 3, 3, 3))
 
     some = await request_plan(server, min_rows_requested=4)
     filtered = await request_plan(server, min_rows_requested=4, filter={"type": "gt-eq", "term": "id", "value": 0})
@@ -400,7 +400,7 @@ async def test_a_scan_ends_when_the_requested_rows_are_found(tmp_path: Path) -> 
 async def test_a_warm_plan_is_two_rounds_and_reads_no_manifest(tmp_path: Path) -> None:
     spy = SpyStore(LocalStore(tmp_path, fsync="never"))
     fleet = Fleet(tmp_path, store=spy)
-    server = await fleet.furnish(made_table(fleet.table_folder, 3, 2))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 3, 2))
     await request_plan(server)
     spy.reset()
 

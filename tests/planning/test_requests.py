@@ -114,7 +114,7 @@ async def test_a_filter_may_have_a_hundred_thousand_literals(
     tmp_path: Path, wanted: dict[str, Any], first: int, stop: int
 ) -> None:
     fleet = Fleet(tmp_path)
-    server = await fleet.furnish(made_table(fleet.table_folder, 5, 5))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 5, 5))
 
     result = await request_plan(server, filter=wanted)
 
@@ -150,7 +150,7 @@ def balanced(leaves: int) -> dict[str, Any]:
 
 async def test_a_filter_may_have_thousands_of_predicates(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
-    server = await fleet.furnish(made_table(fleet.table_folder, 10))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 10))
 
     result = await request_plan(server, filter=balanced(5_000))
 
@@ -178,7 +178,7 @@ def nested(depth: int) -> bytes:
 )
 async def test_a_very_large_request_is_refused_with_a_short_message(tmp_path: Path, body: bytes) -> None:
     fleet = Fleet(tmp_path)
-    server = await fleet.furnish(made_table(fleet.table_folder, 2))
+    server = await fleet.serve_table(made_table(fleet.table_folder, 2))
 
     with pytest.raises(BadRequest) as caught:
         await request_plan(server, body=body)

@@ -199,7 +199,7 @@ async def test_no_path_breaks_the_server(
 
 
 @pytest.mark.parametrize("mount", ["/v1", "/iceberg/v1"])
-async def test_a_client_whose_uri_ends_in_v1_is_told_to_remove_it(client: httpx.AsyncClient, mount: str) -> None:
+async def test_a_client_whose_uri_ends_in_v1_gets_a_hint(client: httpx.AsyncClient, mount: str) -> None:
     answer = await client.get(f"{mount}/v1/config")
 
     assert answer.status_code == 400

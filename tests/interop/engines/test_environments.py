@@ -44,7 +44,7 @@ def test_an_environment_is_installed_once_for_what_it_pins(pins: Path, tmp_path:
     assert again == first
 
 
-def test_an_environment_that_failed_is_installed_anew(pins: Path, tmp_path: Path) -> None:
+def test_an_environment_that_failed_is_installed_again(pins: Path, tmp_path: Path) -> None:
     def fail(home: Path) -> None:
         (home / "half").touch()
         run([sys.executable, "-c", "import sys; sys.exit('no such package')"])
@@ -57,7 +57,7 @@ def test_an_environment_that_failed_is_installed_anew(pins: Path, tmp_path: Path
     assert not (home / "half").exists()
 
 
-def test_answers_and_failures_of_an_engine_are_told_apart_from_what_it_prints(tmp_path: Path) -> None:
+def test_answers_and_failures_of_an_engine_are_separate_from_its_output(tmp_path: Path) -> None:
     with conversation([sys.executable, "-c", ECHO], tmp_path) as engine:
         assert engine.ask(sql="four") == 0.25
         with pytest.raises(EngineError, match="ZeroDivisionError: division by zero"):

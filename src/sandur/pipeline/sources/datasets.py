@@ -50,7 +50,7 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_scattered(self) -> bool:
-        """Whether it has so many small files that it should be rewritten."""
+        """Whether it has enough small files to be rewritten."""
         size_bytes = sum(file.size_bytes for file in self.files)
         needed = max(2 * self.rows // ROWS_PER_FILE_MAX, 2 * size_bytes // FULL_FILE_BYTES)
         return len(self.files) >= FILES_MAX + needed
