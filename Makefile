@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-AZURITE := .tools/azurite/.ready
+NPM_SERVERS := .tools/azurite/.ready .tools/oidc-provider/.ready
 
 .PHONY: help setup demo test slow check serve bench crash interop rck proof lock
 
@@ -25,14 +25,16 @@ $(READY): requirements/bootstrap.txt requirements/dev.txt pyproject.toml
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python --editable .
 	@touch $@
 
-# Azurite is the test server for Azure. Without npm its tests are skipped.
-$(AZURITE): tests/servers/azurite/package.json tests/servers/azurite/package-lock.json
+# Test servers: Azurite for Azure, oidc-provider for OpenID Connect. Without npm their tests are skipped.
+.tools/azurite/.ready: tests/servers/azurite/package.json tests/servers/azurite/package-lock.json
+.tools/oidc-provider/.ready: tests/servers/oidc_provider/package.json tests/servers/oidc_provider/package-lock.json
+$(NPM_SERVERS):
 	@mkdir -p $(@D)
-	@cp tests/servers/azurite/package*.json tests/servers/azurite/.npmrc $(@D)/
-	@if command -v npm >/dev/null; then echo "Installing Azurite ..."; npm ci --prefix $(@D) --silent --no-audit --no-fund >/dev/null; fi
+	@cp $^ $(<D)/.npmrc $(@D)/
+	@if command -v npm >/dev/null; then echo "Installing $(notdir $(@D)) ..."; npm ci --prefix $(@D) --silent --no-audit --no-fund >/dev/null; fi
 	@touch $@
 
-test: $(READY) $(AZURITE) ## Run the checks and the tests
+test: $(READY) $(NPM_SERVERS) ## Run the checks and the tests
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python -m pytest
 

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 from sandur.settings import Settings
 from tests.servers.azurite import azurite, why_azurite_is_missing
 from tests.servers.gcs import gcs_double
+from tests.servers.oidc_provider import OidcProvider, oidc_provider, why_oidc_provider_is_missing
 from tests.servers.seaweedfs import seaweedfs
 
 # Examples are the same in every run and have no deadline, so that a failure can be reproduced.
@@ -40,3 +41,19 @@ def gcs_settings() -> Iterator[Settings]:
     """A double of Google Cloud Storage, with the bucket `sandur`."""
     with gcs_double() as settings:
         yield settings
+
+
+@pytest.fixture(scope="session")
+def running_oidc_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OidcProvider]:
+    """A real OpenID Connect provider."""
+    if reason := why_oidc_provider_is_missing():
+        pytest.skip(reason)
+    with oidc_provider(tmp_path_factory.mktemp("oidc-provider")) as provider:
+        yield provider
+
+
+@pytest.fixture
+def oidc(running_oidc_provider: OidcProvider) -> OidcProvider:
+    """The same provider as it was after its start, whatever an earlier test did to it. Its newest keys stay."""
+    running_oidc_provider.reset()
+    return running_oidc_provider

@@ -70,7 +70,7 @@ NAMED: Final = (
     Part("spark-iceberg-1.12", _SPARK, only="iceberg-1.12.0"),
     Part("spark-3.5", _SPARK, only="iceberg-1.5.2"),
     Part("spark-sessions", _SPARK, only="not iceberg-1"),
-    Part("tokens", ("test_printed_recipes.py", "engines/test_secured.py")),
+    Part("tokens", ("test_printed_recipes.py", "engines/test_secured.py", "test_mock_oauth2.py")),
     Part("recipes", ("test_recipes.py", "engines/test_recipes_on_s3.py", "test_tutorial.py", "test_printed_pages.py")),
     Part("demo", ("test_demo.py",)),
     Part("system-tables", ("test_system_tables.py",)),
