@@ -95,6 +95,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Address to listen on. Any address but loopback needs authentication or `allow_unauthenticated`."""
     port: Port = 8181
     """Port to listen on. 0 takes a free one."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Further names of this server, in the `Host` that proxies send and the `Origin` that browsers send."""
+    metrics_port: Port = 0
+    """Port that serves `/metrics`, `/healthz` and `/readyz` without a token, and nothing else. 0: no such port."""
+    metrics_host: str = "127.0.0.1"
+    """Address of the metrics port."""
     workers: Natural = 1
     """Server processes."""
     default_catalog: str = "main"

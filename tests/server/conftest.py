@@ -47,7 +47,7 @@ class Catalogs:
         self._stack.push_async_callback(catalog.close)
         transport = httpx.ASGITransport(_with_plain_names(app))
         return await self._stack.enter_async_context(
-            httpx.AsyncClient(transport=transport, base_url="http://catalog", timeout=30)
+            httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=30)
         )
 
 

@@ -161,7 +161,7 @@ async def test_the_server_is_alive_but_not_ready_before_startup_completes() -> N
     from sandur.settings import Settings  # noqa: PLC0415 - likewise
 
     app, _ = build(Settings(store="memory:"))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://catalog") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         assert (await client.get("/healthz")).status_code == 200
         assert (await client.get("/readyz")).status_code == 503
 

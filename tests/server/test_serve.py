@@ -55,7 +55,8 @@ def test_health_and_readiness(server: ServerProcess) -> None:
 
 async def test_a_load_over_the_wire(server: ServerProcess, table: str) -> None:
     answer = await exchange(
-        server.port, f"GET {table} HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\nConnection: close\r\n\r\n".encode()
+        server.port,
+        f"GET {table} HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: mine\r\nConnection: close\r\n\r\n".encode(),
     )
 
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -68,9 +69,9 @@ async def test_a_load_over_the_wire(server: ServerProcess, table: str) -> None:
 
 async def test_head_204_and_304_have_no_body_on_the_wire(server: ServerProcess, table: str) -> None:
     etag = (await asyncio.to_thread(get, server.url + table)).headers["etag"]
-    exists = f"HEAD {table} HTTP/1.1\r\nHost: x\r\n\r\n"
-    missing = f"HEAD {table}x HTTP/1.1\r\nHost: x\r\n\r\n"
-    unchanged = f"GET {table} HTTP/1.1\r\nHost: x\r\nIf-None-Match: {etag}\r\nConnection: close\r\n\r\n"
+    exists = f"HEAD {table} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    missing = f"HEAD {table}x HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    unchanged = f"GET {table} HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: {etag}\r\nConnection: close\r\n\r\n"
 
     answer = await exchange(server.port, (exists + missing + unchanged).encode())
 
@@ -81,10 +82,10 @@ async def test_head_204_and_304_have_no_body_on_the_wire(server: ServerProcess, 
 async def test_a_commit_with_an_h2c_upgrade_is_committed(server: ServerProcess, table: str) -> None:
     body = json.dumps(set_properties(sent="upgraded")).encode()
     head = (
-        f"POST {table} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+        f"POST {table} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
         f"HTTP2-Settings: AAMAAABkAAQBAAAAAAIAAAAA\r\nContent-Length: {len(body)}\r\n\r\n"
     ).encode()
-    second = f"GET {table} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+    second = f"GET {table} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
 
     answer = await exchange(server.port, head, body, second)
 
@@ -157,7 +158,7 @@ def test_every_request_logs_one_line(tmp_path: Path) -> None:
 async def test_a_stopping_server_finishes_its_requests(tmp_path: Path) -> None:
     with server_process(tmp_path, fsync="never") as running:
         body = json.dumps({"namespace": ["late"]}).encode()
-        head = f"POST /v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        head = f"POST /v1/namespaces HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
         writer.write(head + body[:5])
         await writer.drain()

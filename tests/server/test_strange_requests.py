@@ -71,7 +71,7 @@ class _Raw(httpx.URL):
     """A URL whose path is sent unchanged."""
 
     def __init__(self, path: str) -> None:
-        super().__init__("http://catalog/x")
+        super().__init__("http://localhost/x")
         self._raw_path_bytes = path.encode("latin-1")
 
     @property

@@ -13,9 +13,11 @@ import structlog
 from sandur.clock import Clock
 from sandur.errors import Busy, SandurError
 from sandur.server.context import Call, identify
+from sandur.server.cross_site import CrossSiteGuard
 from sandur.server.errors import ErrorMap, Problem, encode_problem
 from sandur.server.http import (
     ALLOW,
+    CLOSE,
     CONTENT_TYPE,
     REQUEST_ID,
     Answer,
@@ -25,6 +27,7 @@ from sandur.server.http import (
     Refused,
     Scope,
     Send,
+    is_large,
     json_answer,
     read_body,
     send_answer,
@@ -41,10 +44,13 @@ _REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}\Z")
 _CLIENT_GONE: Final = Answer(499)  # It is logged and never sent.
 _SERVER_ERROR: Final = 500
 _READS: Final = ("GET", "HEAD")
-_PAGES: Final = frozenset({b"/healthz", b"/readyz", b"/metrics"})
+_METRICS: Final = b"/metrics"
+_PAGES: Final = frozenset({b"/healthz", b"/readyz", _METRICS})
 _RENAMES: Final = "rename"
 _NO_FIELDS: Final[Mapping[str, str]] = {}
 _STORE_SECONDS_MAX: Final = 5.0
+_OPEN_BODY_BYTES_MAX: Final = 64 << 10
+"""The largest body of a route that needs no token: a form of OAuth is much smaller."""
 LOGGED_BYTES_MAX: Final = 1_024
 
 
@@ -192,16 +198,26 @@ class App:
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
+        self._metrics_port = settings.metrics_port or -1
+        self._page_errors = dialects[0].errors
+        self._cross_site = CrossSiteGuard(settings)
         self._log = structlog.get_logger().bind()  # Bound once: each call of an unbound logger makes a new one.
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"]
+        is_apart = scope["server"][1] == self._metrics_port
         for mount, dialect in self._mounts:
-            if path.startswith(mount):
+            if path.startswith(mount) and not is_apart:
                 await self._serve(dialect, mount, scope, receive, send)
                 return
         method = scope["method"]
-        await send_answer(await self._page(method, path), send, method=method)
+        try:
+            if not is_apart:
+                self._check_page(method, path, dict(scope["headers"]))
+            answer = await self._page(method, path)
+        except (Refused, SandurError) as error:
+            answer = self._page_errors.answer(error, "", "")
+        await send_answer(answer, send, method=method)
 
     async def _serve(self, dialect: Dialect, mount: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """One request of a dialect, from its head to the end of its answer."""
@@ -213,13 +229,17 @@ class App:
         rounds = Rounds(route.operation)
         current_rounds.set(rounds)
         settings, metrics = self._settings, self._metrics
-        identity, body, failure = None, b"", _NO_FIELDS
+        identity, body, failure = None, None, _NO_FIELDS
         metrics.under_way += 1
         try:
             self._check_load()
-            body = await read_body(receive, headers, settings.request_bytes_max)
-            request = HttpRequest(method, path, scope["query_string"], headers, body, request_id)
+            self._cross_site.check(method, headers, takes_forms=route.is_open)
+            request = HttpRequest(method, path, scope["query_string"], headers, b"", request_id)
             identity = identify(request, settings, needs_token=not route.is_open)
+            # The body of a client without a valid token is not read.
+            bytes_max = _OPEN_BODY_BYTES_MAX if route.is_open else settings.request_bytes_max
+            if body := await read_body(receive, headers, bytes_max):
+                request = HttpRequest(method, path, scope["query_string"], headers, body, request_id)
             answer = await route.handler(
                 Call(self._catalog.lakes, settings, route.operation, values, request, identity)
             )
@@ -227,6 +247,8 @@ class App:
             answer = _CLIENT_GONE
         except Exception as error:  # noqa: BLE001 - the one place that turns errors into answers
             answer, failure = self._failed(error, dialect, route.operation, request_id)
+            if body is None and is_large(headers):
+                answer = Answer(answer.status, answer.body, (*answer.headers, CLOSE))
         finally:
             metrics.under_way -= 1
         try:
@@ -248,9 +270,15 @@ class App:
                 tenant=tenant,
                 workspace=workspace,
                 principal=principal,
-                **(_NO_FIELDS if method in _READS else _changed(path, route, body)),
+                **(_NO_FIELDS if method in _READS else _changed(path, route, body or b"")),
                 **failure,
             )
+
+    def _check_page(self, method: str, path: bytes, headers: Mapping[bytes, bytes]) -> None:
+        """Raise Refused for a page of another site, and for metrics without a token if the APIs need one."""
+        self._cross_site.check(method, headers)
+        if path == _METRICS:
+            identify(HttpRequest(method, path, b"", headers, b"", ""), self._settings, needs_token=True)
 
     async def _page(self, method: str, path: bytes) -> Answer:
         """A page outside the APIs; every other path is not found."""
@@ -260,7 +288,7 @@ class App:
         if method not in _READS:
             allowed = ", ".join(_READS).encode()
             return Answer(405, b"Method Not Allowed", ((CONTENT_TYPE, b"text/plain; charset=utf-8"), (ALLOW, allowed)))
-        if path == b"/metrics":
+        if path == _METRICS:
             self._catalog.update_metrics()
             body, content_type = await asyncio.to_thread(self._metrics.exposition)
             return Answer(200, body, ((CONTENT_TYPE, content_type.encode()),))
@@ -274,7 +302,10 @@ class App:
         except TimeoutError:
             return _status("not ready", reason=f"the store did not answer within {_STORE_SECONDS_MAX:g} seconds")
         except SandurError as error:
-            return _status("not ready", reason=str(error))
+            if self._settings.authentication == "off":
+                return _status("not ready", reason=str(error))
+            self._log.warning("not ready", reason=str(error))
+            return _status("not ready", reason="the store cannot be used; see the server log")
         return _status("ready")
 
     def _check_load(self) -> None:

@@ -49,11 +49,15 @@ CONNECTION: Final = b"connection"
 JSON: Final = (CONTENT_TYPE, b"application/json")
 CLOSE: Final = (CONNECTION, b"close")
 NO_STORE: Final = (CACHE_CONTROL, b"no-store")
+NO_SNIFFING: Final = (header_name("X-Content-Type-Options"), b"nosniff")
 
 BODY_SECONDS_MAX: Final = 60.0
 
 # A client that is still sending does not read: an early answer would be lost with the connection.
 _DISCARDED_FACTOR_MAX: Final = 4
+
+# The rest of a body of this size is discarded after an early answer; the connection stays open.
+_UNREAD_BYTES_MAX: Final = 64 << 10
 
 _BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _QUOTED_BYTES_MAX: Final = 80
@@ -107,13 +111,21 @@ def json_answer(body: bytes, *headers: tuple[bytes, bytes], status: int = 200) -
 
 async def send_answer(answer: Answer, send: Send, *headers: tuple[bytes, bytes], method: str) -> None:
     body = answer.body
-    sent = [*answer.headers, *headers]
+    sent = [*answer.headers, *headers, NO_SNIFFING]
     if method == "HEAD":
         body = b""
     elif answer.status not in _STATUSES_WITHOUT_BODY:
         sent.append((CONTENT_LENGTH, b"%d" % len(body)))
     await send({"type": "http.response.start", "status": answer.status, "headers": sent})
     await send({"type": "http.response.body", "body": body})
+
+
+def is_large(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether the body is not worth reading after its request was refused: it is large, or its length is unknown."""
+    length = headers.get(CONTENT_LENGTH, b"")
+    if not length.isdigit():
+        return b"transfer-encoding" in headers
+    return int(length[:20]) > _UNREAD_BYTES_MAX
 
 
 async def read_body(receive: Receive, headers: Mapping[bytes, bytes], bytes_max: int) -> bytes:

@@ -86,28 +86,40 @@ def serve(settings: Settings, announce: Callable[[int], None]) -> int:
     for warning in setting_warnings(settings):
         log.warning(warning)
     if settings.workers == 1:
-        bound = bind_socket(settings.host, settings.port, is_shared=False)
-        return _serve_here(settings, bound, None, lambda: announce(port_of(bound)))
+        bound = _bind(settings, settings.port, is_shared=False)
+        return _serve_here(settings, bound, None, lambda: announce(port_of(bound[0])))
     # Not shared at first: a shared address could be that of another server, and nothing would fail.
-    with bind_socket(settings.host, settings.port, is_shared=False) as alone:
-        port = port_of(alone)
-    # This socket never listens. It reserves the port for the workers, also while one is replaced.
+    alone = _bind(settings, settings.port, is_shared=False)
+    port = port_of(alone[0])
+    for one in alone:
+        one.close()
+    # These sockets never listen. They reserve the ports for the workers, also while one is replaced.
     with (
-        bind_socket(settings.host, port, is_shared=True),
+        contextlib.ExitStack() as reserved,
         tempfile.TemporaryDirectory(prefix="sandur-metrics-", ignore_cleanup_errors=True) as folder,
     ):
+        for one in _bind(settings, port, is_shared=True):
+            reserved.enter_context(one)
         work = functools.partial(_work, settings, port, Path(folder))
         return _Workers(work, count=settings.workers, announce=lambda: announce(port)).run()
 
 
 def _work(settings: Settings, port: int, metrics_folder: Path, report_ready: Callable[[], None]) -> None:
     configure_logging(settings.log_format, settings.log_level)
-    bound = bind_socket(settings.host, port, is_shared=True)
+    bound = _bind(settings, port, is_shared=True)
     raise SystemExit(_serve_here(settings, bound, metrics_folder, report_ready))
 
 
+def _bind(settings: Settings, port: int, *, is_shared: bool) -> list[socket.socket]:
+    """The socket of the APIs, then that of the metrics if they have a port of their own."""
+    bound = [bind_socket(settings.host, port, is_shared=is_shared)]
+    if settings.metrics_port:
+        bound.append(bind_socket(settings.metrics_host, settings.metrics_port, is_shared=is_shared))
+    return bound
+
+
 def _serve_here(
-    settings: Settings, bound: socket.socket, metrics_folder: Path | None, report_ready: Callable[[], None]
+    settings: Settings, bound: list[socket.socket], metrics_folder: Path | None, report_ready: Callable[[], None]
 ) -> int:
     app, catalog = build(settings, metrics_folder=metrics_folder)
     # A server holds many objects and makes few cycles: at the default thresholds the collector took a seventh of the
@@ -135,7 +147,7 @@ def _serve_here(
         # shutdown; the process must not die of them then.
         signal.signal(number, server.stop)
     try:
-        server.run(sockets=[bound])
+        server.run(sockets=bound)
     except SystemExit:
         return 1
     return 0

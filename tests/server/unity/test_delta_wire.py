@@ -15,7 +15,7 @@ UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Setting
 def encode_request(method: str, path: str, body: Json, *, upgrades: bool = True) -> tuple[bytes, bytes]:
     data = json.dumps(body).encode()
     headers = UPGRADE if upgrades else b"Connection: close\r\n"
-    head = f"{method} {UNITY}{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n".encode()
+    head = f"{method} {UNITY}{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n".encode()
     return head + headers + b"\r\n", data
 
 
