@@ -205,7 +205,8 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"]
-        is_apart = scope["server"][1] == self._metrics_port
+        server = scope.get("server")
+        is_apart = server is not None and server[1] == self._metrics_port
         for mount, dialect in self._mounts:
             if path.startswith(mount) and not is_apart:
                 await self._serve(dialect, mount, scope, receive, send)
