@@ -7,7 +7,10 @@ from proof.cases.create import CASES as CREATE
 from proof.cases.delta import CASES as DELTA
 from proof.cases.drop import CASES as DROP
 from proof.cases.first_version import CASES as FIRST_VERSION
+from proof.cases.grants import CASES as GRANTS
 from proof.cases.index import CASES as INDEX
+from proof.cases.location_changes import CASES as LOCATION_CHANGES
+from proof.cases.locations import CASES as LOCATIONS
 from proof.cases.overlaps import CASES as OVERLAPS
 from proof.cases.rename import CASES as RENAME
 from proof.cases.stage import CASES as STAGE
@@ -24,5 +27,8 @@ ALL: tuple[Case, ...] = (
     *INDEX,
     *DELTA,
     *OVERLAPS,
+    *LOCATIONS,
+    *LOCATION_CHANGES,
+    *GRANTS,
     *FIRST_VERSION,
 )

@@ -21,7 +21,11 @@ CASES: Final = (
     Case("containers: make a namespace, drop catalog, load", partial(system, AGAINST)),
     Case("containers: make a namespace, two drops of the catalog", partial(system, TWO_DROPS)),
     Case("containers: make a namespace, drop and make catalog, load", partial(system, [CHILD, DROP, MAKE, LOAD])),
-    Case("containers: make a namespace, drop, make and drop catalog", partial(system, EARLIER, after={3: (2,)})),
+    Case(
+        "containers: make a namespace, drop, make and drop catalog",
+        partial(system, EARLIER, after={3: (2,)}),
+        is_large=True,
+    ),
     Case("containers: make a namespace, drop catalog, one answer lost", partial(system, AGAINST, losable=1)),
     Case("containers: make a namespace, drop it, drop catalog", partial(system, SEEN)),
     Case(
