@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import checked_catalog
 from sandur.catalog.index import CATALOGS, Place
-from sandur.catalog.locations import check_property_keys, checked_location, folder_name, normalize_location
+from sandur.catalog.locations import checked_location, folder_name, normalize_location
+from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import Catalog, Request
 from sandur.errors import AlreadyExists
 from sandur.operations.containers.records import RecordChange, catalog_not_found
@@ -52,7 +53,7 @@ async def create_catalog(
 ) -> Catalog:
     """Create a catalog; AlreadyExists if the name is taken."""
     checked_catalog(name)
-    check_property_keys(properties)
+    check_new_keys(properties)
     now_ms = lake.clock.now_ms()
     principal = request.source.principal
     wanted = Catalog(
@@ -83,7 +84,7 @@ async def update_catalog(
     lake: Lake, name: str, *, comment: str | None, properties: Mapping[str, str] | None, request: Request
 ) -> Catalog:
     """Replace the comment and all properties; None keeps the current ones."""
-    check_property_keys(properties or {})
+    check_new_keys(properties or {})
 
     def decide(found: Catalog | None) -> Catalog:
         if found is None or not catalog_exists(found):

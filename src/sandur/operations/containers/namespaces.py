@@ -14,6 +14,7 @@ from sandur.catalog.identifiers import Namespace, checked_namespace
 from sandur.catalog.index import namespaces_scope, place_of
 from sandur.catalog.locations import check_property_keys, checked_location, folder_name, hadoop_form, normalize_location
 from sandur.catalog.paging import Page
+from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import Catalog, Claim, NamespaceRecord, Request
 from sandur.errors import AlreadyExists, Busy, OutcomeUnknown, SwapLost, Unprocessable
 from sandur.operations.containers.catalogs import load_catalog
@@ -60,7 +61,7 @@ async def create_namespace(
     one below it. The parents stay, also if the child is not created after all.
     """
     checked_namespace(namespace)
-    check_property_keys(properties)
+    check_new_keys(properties)
     catalog = await NamespaceCreation(lake, namespace, properties, request).run()
     return _view(catalog, namespace, properties)
 
@@ -103,7 +104,8 @@ async def update_namespace_properties(
     """Set and remove properties; NotFound without the namespace, Unprocessable if a key is in both lists."""
     if both := sorted(set(removals) & set(updates)):
         raise Unprocessable(f"Cannot set and remove properties at the same time: {', '.join(both)}")
-    check_property_keys([*removals, *updates])
+    check_property_keys(removals)
+    check_new_keys(updates)
     catalog: Catalog | None = None
     made = PropertiesUpdate((), (), ())
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from sandur.catalog import locations
 from sandur.catalog.identifiers import Identifier, checked_identifier
 from sandur.catalog.locations import Occupied
+from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import AttemptedFile, Head, Pointer, Request
 from sandur.errors import Busy, Conflict, Invalid, SandurError, SwapLost
 from sandur.iceberg.requests import AssertCreate, AssertTableUuid, TableCommit
@@ -88,7 +89,7 @@ def check_updates(
     for update in updates:
         match update:
             case SetProperties():
-                locations.check_property_keys(update.updates)
+                check_new_keys(update.updates)
                 locations.check_paths(update.updates, roots, occupied)
             case RemoveProperties():
                 locations.check_property_keys(update.removals)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from sandur.catalog import locations
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace, checked_identifier
+from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import BoundRecord, Claim, NameRecord, Pointer, Request, Stage, head_of
 from sandur.errors import Busy, Conflict, SandurError, SwapLost, Unsupported
 from sandur.iceberg.requests import CreateTable, TableCommit
@@ -52,7 +53,7 @@ async def create_table(lake: Lake, namespace: Namespace, create: CreateTable, re
     """The new table or, if the request says so, one that is only staged."""
     identifier = checked_identifier(Identifier(*namespace, create.name))
     properties = create.properties or {}
-    locations.check_property_keys(properties)
+    check_new_keys(properties)
     roots = await allowed_roots(lake, namespace.catalog)
     locations.check_paths(properties, roots)
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from sandur.catalog.garbage import written_version
 from sandur.catalog.identifiers import Identifier, Kind, Namespace
+from sandur.catalog.property_keys import without_client_keys
 from sandur.catalog.records import BoundRecord, Head, NameRecord, Request, head_of
 from sandur.errors import NotFound, SandurError, Unavailable
 from sandur.iceberg.table_metadata import (
@@ -112,7 +113,10 @@ async def load_document(lake: Lake, family: Family[M], location: str) -> Documen
     if data is None:
         raise missing_file(location)
     metadata = family.decode(data, location)
-    body = data if not is_gzip(data) else family.encode(metadata)
+    properties = without_client_keys(metadata.properties)
+    is_whole = properties is metadata.properties
+    metadata = metadata if is_whole else dataclasses.replace(metadata, properties=properties)
+    body = data if is_whole and not is_gzip(data) else family.encode(metadata)
     return cache_document(lake, family, Document(location, body, metadata))
 
 

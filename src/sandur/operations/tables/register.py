@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
 from sandur.catalog.locations import checked_location
+from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import AttemptedFile, Head, Request
 from sandur.errors import Busy, Invalid, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
@@ -92,6 +93,7 @@ async def _read_document(
         raise Invalid(f"Invalid metadata file {location}: {len(data)} bytes, at most {FILE_BYTES_MAX}")
     metadata = decode(data)
     checked_location(metadata.location, roots)
+    check_new_keys(metadata.properties)
     return Document(location, family.encode(metadata) if is_gzip(data) else data, metadata)
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from sandur.catalog import locations
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
 from sandur.catalog.locations import Occupied
+from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import Request
 from sandur.iceberg.requests import TableCommit, check_create_requirements
 from sandur.iceberg.view_commit import (
@@ -37,7 +38,7 @@ class LoadedView(NamedTuple):
 async def create_view(lake: Lake, namespace: Namespace, create: CreateView, request: Request) -> LoadedView:
     identifier = checked_identifier(Identifier(*namespace, create.name))
     properties = create.properties or {}
-    locations.check_property_keys(properties)
+    check_new_keys(properties)
     roots = await allowed_roots(lake, namespace.catalog)
     locations.check_paths(properties, roots)
 

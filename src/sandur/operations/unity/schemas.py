@@ -5,7 +5,7 @@ from functools import partial
 
 from sandur.catalog.identifiers import Namespace, checked_new_name
 from sandur.catalog.infos import SchemaInfo, schema_info, update_schema_record
-from sandur.catalog.locations import check_property_keys
+from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import Request
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.drop import drop_namespace, drop_namespace_cascade
@@ -27,7 +27,7 @@ async def create_schema(
     """Create a schema; AlreadyExists if the name is taken, NotFound if the catalog does not exist."""
     for level in namespace.levels:
         checked_new_name("schema", level)
-    check_property_keys(properties)
+    check_new_keys(properties)
     located = {**properties, **({"location": storage_root} if storage_root else {})}
     creation = NamespaceCreation(lake, namespace, located, request, comment=comment)
     await creation.run()
@@ -50,7 +50,7 @@ async def update_schema(
     request: Request,
 ) -> SchemaInfo:
     """Replace the comment and all properties; None keeps the current ones."""
-    check_property_keys(properties or {})
+    check_new_keys(properties or {})
     await load_catalog(lake, namespace.catalog)
 
     update = partial(update_schema_record, comment=comment, properties=properties)

@@ -6,7 +6,8 @@ from typing import Final, Literal
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, checked_new_name, checked_uuid, identifier_from_parts
-from sandur.catalog.locations import check_length, check_property_keys, normalize_location
+from sandur.catalog.locations import check_length, normalize_location
+from sandur.catalog.property_keys import check_new_keys
 from sandur.delta.requests import CreateTable, RenameTable, ReportMetrics, StageTable, UpdateTable, parse_change
 from sandur.errors import BadRequest, Invalid, Unsupported
 from sandur.operations.delta import load as loads
@@ -91,7 +92,7 @@ async def stage(call: Call) -> Answer:
 
 async def create(call: Call) -> Answer:
     body = call.body(CreateTable, "create table request")
-    check_property_keys(body.properties)
+    check_new_keys(body.properties)
     table = await create_table(call.lake, new_table_of(call, body.name), body, request=call.request())
     return json_answer(loaded_body(loads.render_table(call.lake, table)))
 
@@ -109,7 +110,7 @@ async def update(call: Call) -> Answer:
     change = parse_change(call.body(UpdateTable, "update table request"))
     checked_uuid("assert-table-uuid", change.asserted_uuid)
     if change.set_properties:
-        check_property_keys(change.set_properties)
+        check_new_keys(change.set_properties)
     table = await update_table(call.lake, table_of(call), change, call.request())
     return json_answer(loaded_body(loads.render_table(call.lake, table)))
 

@@ -14,7 +14,7 @@ from sandur.catalog.identifiers import (
     parse_full_name,
 )
 from sandur.catalog.infos import COMMENT_CHARS_MAX, Comment, without_fields
-from sandur.catalog.locations import check_property_keys
+from sandur.catalog.property_keys import check_new_keys, without_spark_options
 from sandur.catalog.records import DependencyList
 from sandur.delta.columns import ColumnInfo, complete_columns, encode_columns, partition_names, struct_for_api
 from sandur.delta.requests import Comment as CommentChange
@@ -59,7 +59,8 @@ async def create(call: Call) -> Answer:
     columns = complete_columns(body.columns or (), is_delta=body.data_source_format == "DELTA")
     if any(len(column.comment or "") > COMMENT_CHARS_MAX for column in columns):
         raise Invalid(f"columns: a comment has more than {COMMENT_CHARS_MAX} characters")
-    check_property_keys(body.properties or {})
+    properties = without_spark_options(body.properties or {})
+    check_new_keys(properties)
     dependencies = body.view_dependencies
     wanted = NewTable(
         identifier=identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("table", body.name)),
@@ -67,7 +68,7 @@ async def create(call: Call) -> Answer:
         data_source_format=body.data_source_format or "",
         location=body.storage_location or "",
         columns=encode_columns(columns),
-        properties=body.properties or {},
+        properties=properties,
         comment=body.comment,
         view_definition=body.view_definition,
         view_dependencies=None if dependencies is None else msgspec.Raw(msgspec.json.encode(dependencies)),
