@@ -46,6 +46,10 @@ class WrongFormat(Invalid):
     """The table exists, but has another format: use the API of its format."""
 
 
+class Unauthenticated(SandurError):
+    """The caller's token is no longer worth anything: log in again."""
+
+
 class Forbidden(SandurError):
     """The caller is not allowed to do this."""
 

@@ -153,7 +153,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tenant of every request. Empty: the token or the header `X-Sandur-Tenant` says it."""
     workspace: str = ""
     """Workspace of every request. Empty: the token or the header `X-Sandur-Workspace` says it."""
-    authentication: Literal["off", "token"] = "off"
+    authentication: Literal["off", "token", "on"] = "off"
     """`token`: every request needs a bearer token."""
     token: str = ""
     """Shared secret: a bearer token itself, and the key of signed tokens, which needs at least 32 bytes."""

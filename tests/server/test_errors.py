@@ -59,6 +59,7 @@ EXPECTED = [
     (OutcomeUnknown("m"), "commitTransaction", 500, "CommitStateUnknownException"),
     (OutcomeUnknown("m"), "replaceView", 500, "CommitStateUnknownException"),
     (OutcomeUnknown("m"), "createTable", 500, "InternalServerError"),
+    (errors.Unauthenticated("m"), "loadTable", 401, "NotAuthorizedException"),
     (Refused(401, "m"), "loadTable", 401, "NotAuthorizedException"),
     (Refused(413, "m"), "updateTable", 413, "RequestTooLargeException"),
 ]

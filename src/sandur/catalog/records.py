@@ -14,6 +14,7 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True):
 
     kind: Literal["rest", "pipeline", "admin", "unknown"] = "unknown"
     principal: str = ""
+    principal_id: str = ""
     client: str = ""
     run_id: str = ""
     task_id: str = ""
@@ -55,6 +56,7 @@ class _Container(Record, frozen=True, kw_only=True):
     comment: str | None = None
     properties: dict[str, str] = {}
     owner: str = ""
+    owner_id: str = ""
     change: LastChange | None = None
     created_ms: int = 0
     created_by: str = ""
@@ -152,7 +154,8 @@ class _Bound(Record, frozen=True, kw_only=True):
     name it had (`dropped_as`). `killed`: a create that failed, or an orphan that was swept; it never lives again.
 
     `made_by` is the hash of the request that created it (S2). `uuid` is what names refer to. It equals `table_uuid`,
-    the uuid in the metadata, unless a table is registered whose uuid was in use before.
+    the uuid in the metadata, unless a table is registered whose uuid was in use before. `owner` is the name of the
+    owner as clients see it, and `owner_id` the principal that owns it.
     """
 
     uuid: str
@@ -164,12 +167,18 @@ class _Bound(Record, frozen=True, kw_only=True):
     dropped_as: Identifier | None = None
     by: str = ""
     updated_ms: int = 0
+    owner: str = ""
+    owner_id: str = ""
 
 
 class Pointer(_Bound, frozen=True, kw_only=True):
-    """Which metadata file of an Iceberg table or view is current."""
+    """Which metadata file of an Iceberg table or view is current.
+
+    `object_id` is the id that grants name: the server chose it, unlike the uuid (A3).
+    """
 
     format: Literal["iceberg"] = "iceberg"
+    object_id: str = ""
     head: Head | None = None
     pending: Pending | None = None
 
@@ -217,7 +226,6 @@ class DeltaTable(_Bound, frozen=True, kw_only=True):
     view_definition: str | None = None
     view_dependencies: msgspec.Raw | None = None
     etag: str = ""
-    owner: str = ""
     created_ms: int = 0
     created_by: str = ""
     changed_ms: int = 0
@@ -297,7 +305,6 @@ class Securable(_Bound, frozen=True, kw_only=True):
     volume_type: VolumeType | None = None
     function: FunctionDefinition | None = None
     last_version: int = 0
-    owner: str = ""
     change: LastChange | None = None
     created_ms: int = 0
     created_by: str = ""
@@ -312,6 +319,7 @@ class RegistryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     id: str
     comment: str | None = None
     owner: str = ""
+    owner_id: str = ""
     created_ms: int = 0
     created_by: str = ""
     changed_ms: int = 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
@@ -29,6 +30,7 @@ from sandur.catalog.records import (
     Stage,
     Transaction,
 )
+from sandur.catalog.security import Access, SecurityManifest
 from sandur.clock import Clock
 from sandur.errors import SandurError
 from sandur.settings import Settings, seconds_of
@@ -211,8 +213,11 @@ class Lake:
     settings: Settings
     locations: Locations
     background: Background = field(default_factory=Background)
+    access: Access | None = None
+    """The request that this lake acts for; None for the program's own work, which may do everything."""
 
     def __post_init__(self) -> None:
+        self._shared = self
         self._features: dict[Callable[[Lake], Any], Any] = {}
         self._closers: list[Callable[[], Awaitable[None]]] = []
         # One cache for cells of every kind: the methods below give each key to one kind only.
@@ -229,8 +234,14 @@ class Lake:
         """
         found = self._features.get(kind)
         if found is None:
-            found = self._features[kind] = kind(self)
+            found = self._features[kind] = kind(self._shared)
         return cast("F", found)  # Stored only under the class that made it.
+
+    def acting_for(self, access: Access | None) -> "Lake":
+        """This lake with all its caches, for one request: its operations check what the request may do."""
+        lake = copy.copy(self)
+        lake.access = access
+        return lake
 
     def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
         """Have `close` called before this lake's store is closed, for a feature with work in progress."""
@@ -245,6 +256,9 @@ class Lake:
     def area(self) -> str:
         """The default address of the tables of this workspace."""
         return f"{self.locations.own.rstrip('/')}/{self.layout.tables_folder().rstrip('/')}"
+
+    def security(self) -> Cell[SecurityManifest]:
+        return self._cell(self.layout.security_manifest(), SecurityManifest)
 
     def catalog(self, name: str) -> Cell[Catalog]:
         return self._cell(self.layout.catalog(name), Catalog)

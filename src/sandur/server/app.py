@@ -10,6 +10,8 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
+from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
+from sandur.catalog.security import Access
 from sandur.clock import Clock
 from sandur.errors import Busy, SandurError
 from sandur.server.context import Call, identify
@@ -55,16 +57,16 @@ LOGGED_BYTES_MAX: Final = 1_024
 
 
 class Route(msgspec.Struct, frozen=True):
-    """One operation of a dialect, named as in its specification.
+    """One operation of a dialect, named as in its specification, and the privileges that it needs.
 
-    An open route needs no token. An advertised one is listed by the `config` operation of its dialect.
+    An advertised route is listed by the `config` operation of its dialect.
     """
 
     method: str
     path: str
     operation: str
     handler: Handler
-    is_open: bool = False
+    needs: Needs
     is_advertised: bool = True
 
 
@@ -74,7 +76,7 @@ def _refusal(status: int, message: str, *headers: tuple[bytes, bytes]) -> Route:
     async def refuse(_call: Call) -> Answer:
         raise Refused(status, message, *headers)
 
-    return Route("", "(none)", "(none)", refuse)
+    return Route("", "(none)", "(none)", refuse, AUTHENTICATED)
 
 
 class _Node(msgspec.Struct):
@@ -227,6 +229,7 @@ class App:
         sent_id = headers.get(b"x-request-id", b"")
         request_id = sent_id.decode("ascii") if _REQUEST_ID.match(sent_id) else self._clock.new_id()
         route, values = dialect.router.match(method, path, mount=mount)
+        is_open = route.needs is OPEN
         rounds = Rounds(route.operation)
         current_rounds.set(rounds)
         settings, metrics = self._settings, self._metrics
@@ -234,15 +237,16 @@ class App:
         metrics.under_way += 1
         try:
             self._check_load()
-            self._cross_site.check(method, headers, takes_forms=route.is_open)
+            self._cross_site.check(method, headers, takes_forms=is_open)
             request = HttpRequest(method, path, scope["query_string"], headers, b"", request_id)
-            identity = identify(request, settings, needs_token=not route.is_open)
+            identity = identify(request, settings, needs_token=not is_open)
             # The body of a client without a valid token is not read.
-            bytes_max = _OPEN_BODY_BYTES_MAX if route.is_open else settings.request_bytes_max
+            bytes_max = _OPEN_BODY_BYTES_MAX if is_open else settings.request_bytes_max
             if body := await read_body(receive, headers, bytes_max):
                 request = HttpRequest(method, path, scope["query_string"], headers, body, request_id)
+            access = Access(identity.caller, route.needs) if settings.authentication == "on" else None
             answer = await route.handler(
-                Call(self._catalog.lakes, settings, route.operation, values, request, identity)
+                Call(self._catalog.lakes, settings, route.operation, values, request, identity, access)
             )
         except ClientGone:
             answer = _CLIENT_GONE
@@ -260,7 +264,7 @@ class App:
             status = str(answer.status)
             metrics.observe(REQUEST_SECONDS, seconds, dialect.name, route.operation, method, route.path, status)
             metrics.observe(STORAGE_ROUNDS, rounds.count, route.operation)
-            tenant, workspace, principal = identity or ("", "", "")
+            tenant, workspace, principal = identity[:3] if identity else ("", "", "")
             (self._log.warning if failure else self._log.info)(
                 "request",
                 method=method,

@@ -14,6 +14,8 @@ import msgspec
 import rfc8785
 
 from sandur.catalog.records import Request, Source
+from sandur.catalog.security import ANONYMOUS as NO_CALLER
+from sandur.catalog.security import Access, Caller
 from sandur.errors import BadRequest, Incomplete
 from sandur.operations.lake import Lake, Lakes
 from sandur.server.http import WWW_AUTHENTICATE, HttpRequest, Refused, decode_query, decode_segment
@@ -84,6 +86,7 @@ class Identity(NamedTuple):
     tenant: str
     workspace: str
     principal: str
+    caller: Caller = NO_CALLER
 
 
 def identify(request: HttpRequest, settings: Settings, *, needs_token: bool) -> Identity:
@@ -107,6 +110,7 @@ def source_of(request: HttpRequest, identity: Identity) -> Source:
     return Source(
         kind="pipeline" if run_id else "rest",
         principal=identity.principal,
+        principal_id="" if identity.caller is NO_CALLER else identity.caller.id,
         client=_text(request, b"user-agent"),
         run_id=run_id,
         task_id=_text(request, b"x-sandur-task-id"),
@@ -173,12 +177,15 @@ class Call(msgspec.Struct):
     _values: Mapping[str, bytes]
     http: HttpRequest
     identity: Identity
+    access: Access | None = None
     _query: Mapping[str, str] | None = None
     _body: "JsonBody | None" = None
 
     @property
     def lake(self) -> Lake:
-        return self._lakes.lake(self.identity.tenant, self.identity.workspace)
+        """The lake of the request's workspace; its operations check what the caller may do."""
+        lake = self._lakes.lake(self.identity.tenant, self.identity.workspace)
+        return lake if self.access is None else lake.acting_for(self.access)
 
     def value(self, parameter: str) -> str:
         """A parameter of the path."""

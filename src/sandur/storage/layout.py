@@ -282,6 +282,14 @@ class Layout:
         """Credentials and external locations: one object, because they are checked against each other."""
         return f"{self.root}unity/storage.json"
 
+    # Principals, groups and grants: one manifest, and immutable segments.
+    security_segments_folder = _folder("security/segments")
+    security_segment = _key("security/segments")
+    parse_security_segment = _parse("security/segments")
+
+    def security_manifest(self) -> str:
+        return f"{self.root}security/manifest.json"
+
     def grants(self, securable_type: str, securable_id: str) -> str:
         return f"{self.root}grants/{encode_segment(securable_type)}/{encode_segment(securable_id)}{_JSON}"
 

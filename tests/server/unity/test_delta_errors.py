@@ -28,6 +28,7 @@ EXPECTED = [
     (errors.KeyReused("m"), "updateTable", 409, "UpdateRequirementConflictException"),
     (errors.Exhausted("m"), "updateTable", 429, "ResourceExhaustedException"),
     (errors.Busy("m"), "updateTable", 429, "TooManyRequestsException"),
+    (errors.Unauthenticated("m"), "updateTable", 401, "NotAuthorizedException"),
     (errors.Forbidden("m"), "updateTable", 403, "PermissionDeniedException"),
     (errors.Unsupported("m"), "getTableCredentials", 501, "NotImplementedException"),
     (errors.Unavailable("m"), "loadTable", 503, "InternalServerErrorException"),

@@ -72,7 +72,8 @@ class RecordChange(Generic[R]):
     `decide` gets the current record, or None, and returns the new one; it raises an error if the change is not
     possible. A record that it returns unchanged is not written. `read` replaces the read of the cell where the cell
     alone does not show whether the record is visible. `place` is the entry of the record in a list index. `answer`
-    makes the text of the answer from the changed record.
+    makes the text of the answer from the changed record. `write_aside` writes what the new record refers to, before
+    the swap.
     """
 
     lake: Lake
@@ -83,6 +84,7 @@ class RecordChange(Generic[R]):
     place: Place | None = None
     read: Callable[[], Awaitable[Versioned[R] | None]] | None = None
     answer: Callable[[R], bytes] = msgspec.json.encode
+    write_aside: Callable[[R], Awaitable[None]] | None = None
 
     def __post_init__(self) -> None:
         self._claim = claim_for(self.lake, self.request, self.operation)
@@ -139,6 +141,7 @@ class RecordChange(Generic[R]):
                 hold_claim(self._claim),  # C7
                 self._write_mark(),  # I1
                 help_predecessor(self.lake, _as_signed(found.value) if found else None),  # G6
+                *([self.write_aside(wanted)] if self.write_aside else []),
             ]
         )
         signed = _with_change(wanted, replace(self._signature, answer=answer))

@@ -23,6 +23,7 @@ ERRORS: Final = ErrorMap(
         errors.KeyReused: Rule(409, "UpdateRequirementConflictException"),
         errors.Exhausted: Rule(429, "ResourceExhaustedException"),
         errors.Busy: Rule(429, "TooManyRequestsException"),
+        errors.Unauthenticated: Rule(401, "NotAuthorizedException"),
         errors.Forbidden: Rule(403, "PermissionDeniedException"),
         errors.Unsupported: Rule(501, "NotImplementedException"),
         errors.Unavailable: Rule(503, "InternalServerErrorException", UNAVAILABLE_RETRY_SECONDS),

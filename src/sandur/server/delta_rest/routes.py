@@ -4,6 +4,8 @@ from typing import Final
 
 import msgspec
 
+from sandur.catalog import privileges
+from sandur.catalog.privileges import Needs
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.server.app import Dialect, Route, Router
 from sandur.server.context import Call
@@ -15,6 +17,10 @@ _SCHEMA: Final = "/catalogs/{catalog}/schemas/{schema}"
 _TABLE: Final = f"{_SCHEMA}/tables/{{table}}"
 
 
+_CREATE_TABLE: Final = Needs("schema", privileges.CREATE_TABLE, {"location": privileges.CREATE_EXTERNAL_TABLE})
+_READ_TABLE: Final = Needs("table", privileges.READ_TABLE)
+
+
 async def get_config(call: Call) -> Answer:
     """The endpoints of this API; clients call it first."""
     await load_catalog(call.lake, call.required("catalog"))
@@ -22,18 +28,42 @@ async def get_config(call: Call) -> Answer:
 
 
 ROUTES: Final = (
-    Route("GET", "/config", "getConfig", get_config),
-    Route("POST", f"{_SCHEMA}/staging-tables", "createStagingTable", tables.stage),
-    Route("POST", f"{_SCHEMA}/tables", "createTable", tables.create),
-    Route("GET", _TABLE, "loadTable", tables.load),
-    Route("POST", _TABLE, "updateTable", tables.update),
-    Route("DELETE", _TABLE, "deleteTable", tables.drop),
-    Route("HEAD", _TABLE, "tableExists", tables.exists),
-    Route("POST", f"{_TABLE}/rename", "renameTable", tables.rename),
-    Route("POST", f"{_TABLE}/metrics", "reportMetrics", tables.report),
-    Route("GET", f"{_TABLE}/credentials", "getTableCredentials", tables.credentials_for_table),
-    Route("GET", "/staging-tables/{table_id}/credentials", "getStagingTableCredentials", tables.credentials_for_stage),
-    Route("GET", "/temporary-path-credentials", "getTemporaryPathCredentials", tables.credentials_for_path),
+    Route("GET", "/config", "getConfig", get_config, Needs("catalog")),
+    Route("POST", f"{_SCHEMA}/staging-tables", "createStagingTable", tables.stage, _CREATE_TABLE),
+    Route("POST", f"{_SCHEMA}/tables", "createTable", tables.create, _CREATE_TABLE),
+    Route("GET", _TABLE, "loadTable", tables.load, _READ_TABLE),
+    Route("POST", _TABLE, "updateTable", tables.update, Needs("table", privileges.MODIFY_TABLE)),
+    Route("DELETE", _TABLE, "deleteTable", tables.drop, Needs("table", privileges.MANAGED)),
+    Route("HEAD", _TABLE, "tableExists", tables.exists, _READ_TABLE),
+    Route(
+        "POST",
+        f"{_TABLE}/rename",
+        "renameTable",
+        tables.rename,
+        Needs("table", privileges.MANAGED, {"destination": privileges.CREATE_TABLE}),
+    ),
+    Route("POST", f"{_TABLE}/metrics", "reportMetrics", tables.report, _READ_TABLE),
+    Route(
+        "GET",
+        f"{_TABLE}/credentials",
+        "getTableCredentials",
+        tables.credentials_for_table,
+        Needs("table", privileges.READ_DATA, {"write": privileges.WRITE_DATA}),
+    ),
+    Route(
+        "GET",
+        "/staging-tables/{table_id}/credentials",
+        "getStagingTableCredentials",
+        tables.credentials_for_stage,
+        _CREATE_TABLE,
+    ),
+    Route(
+        "GET",
+        "/temporary-path-credentials",
+        "getTemporaryPathCredentials",
+        tables.credentials_for_path,
+        Needs("external_location", privileges.READ_FILES, {"write": privileges.WRITE_FILES}),
+    ),
 )
 
 _ENDPOINTS: Final = tuple(f"{route.method} /v1{route.path}" for route in ROUTES if route.path != "/config")

@@ -25,6 +25,7 @@ ERRORS: Final = ErrorMap(
         errors.NotEmpty: Rule(409, "NamespaceNotEmptyException"),
         errors.Conflict: Rule(409, "CommitFailedException"),
         errors.KeyReused: Rule(409, "CommitFailedException"),
+        errors.Unauthenticated: Rule(401, "NotAuthorizedException"),
         errors.Forbidden: Rule(403, "ForbiddenException"),
         # The specification names 406 for these; elsewhere clients read 501 as "unsupported".
         (errors.Unsupported, "createNamespace"): _NOT_ACCEPTABLE,

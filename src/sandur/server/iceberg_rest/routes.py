@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from sandur.catalog import privileges
+from sandur.catalog.privileges import OPEN, Needs
 from sandur.server.app import Dialect, Route, Router
 from sandur.server.context import Call
 from sandur.server.http import Answer
@@ -14,48 +16,132 @@ _NAMESPACE: Final = _NAMESPACES + "/{namespace}"
 _TABLE: Final = _NAMESPACE + "/tables/{table}"
 _VIEW: Final = _NAMESPACE + "/views/{view}"
 
+# At a location that the client names, below an external location.
+_AT_LOCATION: Final = {"location": privileges.CREATE_EXTERNAL_TABLE}
+_COMMIT: Final = {"relocate": privileges.MANAGED, "create": privileges.CREATE_TABLE, **_AT_LOCATION}
+_CREATE_TABLE: Final = Needs("schema", privileges.CREATE_TABLE, _AT_LOCATION)
+_READ_TABLE: Final = Needs("table", privileges.READ_TABLE)
+_SCAN_TABLE: Final = Needs("table", privileges.SCAN_TABLE)
+
 
 async def get_config(call: Call) -> Answer:
     return await config.answer_config(call, _ENDPOINTS)
 
 
 ROUTES: Final = (
-    Route("GET", "/v1/config", "getConfig", get_config),
-    Route("POST", "/v1/oauth/tokens", "getToken", config.get_token, is_open=True),
-    Route("GET", _NAMESPACES, "listNamespaces", namespaces.list_namespaces),
-    Route("POST", _NAMESPACES, "createNamespace", namespaces.create_namespace),
-    Route("GET", _NAMESPACE, "loadNamespaceMetadata", namespaces.load_namespace),
-    Route("HEAD", _NAMESPACE, "namespaceExists", namespaces.namespace_exists),
-    Route("DELETE", _NAMESPACE, "dropNamespace", namespaces.drop_namespace),
-    Route("POST", _NAMESPACE + "/properties", "updateProperties", namespaces.update_properties),
-    Route("GET", _NAMESPACE + "/tables", "listTables", tables.list_tables),
-    Route("POST", _NAMESPACE + "/tables", "createTable", tables.create),
-    Route("POST", _NAMESPACE + "/register", "registerTable", tables.register_table),
-    Route("GET", _TABLE, "loadTable", tables.load),
-    Route("POST", _TABLE, "updateTable", tables.commit),
-    Route("DELETE", _TABLE, "dropTable", tables.drop),
-    Route("HEAD", _TABLE, "tableExists", tables.exists),
-    Route("POST", _TABLE + "/unregister", "unregisterTable", tables.unregister),
-    Route("POST", _TABLE + "/plan", "planTableScan", tables.plan_scan),
-    Route("GET", _TABLE + "/plan/{plan-id}", "fetchPlanningResult", tables.fetch_plan),
-    Route("DELETE", _TABLE + "/plan/{plan-id}", "cancelPlanning", tables.cancel_plan),
-    Route("POST", _TABLE + "/tasks", "fetchScanTasks", tables.fetch_scan_tasks),
-    Route("POST", _TABLE + "/metrics", "reportMetrics", tables.metrics),
-    Route("POST", "/v1/{prefix}/tables/rename", "renameTable", tables.rename_table),
-    Route("POST", "/v1/{prefix}/transactions/commit", "commitTransaction", tables.commit_tables),
-    Route("GET", _NAMESPACE + "/views", "listViews", views.list_views),
-    Route("POST", _NAMESPACE + "/views", "createView", views.create),
-    Route("GET", _VIEW, "loadView", views.load),
-    Route("POST", _VIEW, "replaceView", views.replace),
-    Route("DELETE", _VIEW, "dropView", views.drop),
-    Route("HEAD", _VIEW, "viewExists", views.exists),
-    Route("POST", "/v1/{prefix}/views/rename", "renameView", views.rename_view),
-    Route("POST", _NAMESPACE + "/register-view", "registerView", views.register_view),
-    Route("GET", _NAMESPACE + "/functions", "listFunctions", views.list_functions),
-    Route("GET", _NAMESPACE + "/functions/{function}", "loadFunction", views.load_function),
-    Route("GET", _TABLE + "/schemas", "tableSchemas", tables.schemas, is_advertised=False),
-    Route("GET", _TABLE + "/partition-specs", "tablePartitionSpecs", tables.partition_specs, is_advertised=False),
-    Route("GET", _TABLE + "/snapshots", "tableSnapshots", tables.snapshots, is_advertised=False),
+    Route("GET", "/v1/config", "getConfig", get_config, Needs("caller", further={"warehouse": privileges.VISIBLE})),
+    Route("POST", "/v1/oauth/tokens", "getToken", config.get_token, OPEN),
+    Route("GET", _NAMESPACES, "listNamespaces", namespaces.list_namespaces, Needs("catalog")),
+    Route(
+        "POST",
+        _NAMESPACES,
+        "createNamespace",
+        namespaces.create_namespace,
+        Needs("catalog", privileges.CREATE_SCHEMA, {"location": privileges.CREATE_MANAGED_STORAGE}),
+    ),
+    Route("GET", _NAMESPACE, "loadNamespaceMetadata", namespaces.load_namespace, Needs("schema")),
+    Route("HEAD", _NAMESPACE, "namespaceExists", namespaces.namespace_exists, Needs("schema")),
+    Route("DELETE", _NAMESPACE, "dropNamespace", namespaces.drop_namespace, Needs("schema", privileges.MANAGED)),
+    Route(
+        "POST",
+        _NAMESPACE + "/properties",
+        "updateProperties",
+        namespaces.update_properties,
+        Needs("schema", privileges.MANAGED, {"location": privileges.CREATE_MANAGED_STORAGE}),
+    ),
+    Route("GET", _NAMESPACE + "/tables", "listTables", tables.list_tables, Needs("schema")),
+    Route("POST", _NAMESPACE + "/tables", "createTable", tables.create, _CREATE_TABLE),
+    Route(
+        "POST",
+        _NAMESPACE + "/register",
+        "registerTable",
+        tables.register_table,
+        Needs(
+            "schema",
+            privileges.CREATE_TABLE,
+            {**_AT_LOCATION, "files": privileges.READ_FILES, "overwrite": privileges.MANAGED},
+        ),
+    ),
+    Route("GET", _TABLE, "loadTable", tables.load, _READ_TABLE),
+    Route("POST", _TABLE, "updateTable", tables.commit, Needs("table", privileges.MODIFY_TABLE, {**_COMMIT})),
+    Route(
+        "DELETE",
+        _TABLE,
+        "dropTable",
+        tables.drop,
+        Needs("table", privileges.MANAGED, {"purge": privileges.PURGE_TABLE}),
+    ),
+    Route("HEAD", _TABLE, "tableExists", tables.exists, _READ_TABLE),
+    Route("POST", _TABLE + "/unregister", "unregisterTable", tables.unregister, Needs("table", privileges.MANAGED)),
+    Route("POST", _TABLE + "/plan", "planTableScan", tables.plan_scan, _SCAN_TABLE),
+    Route("GET", _TABLE + "/plan/{plan-id}", "fetchPlanningResult", tables.fetch_plan, _SCAN_TABLE),
+    Route("DELETE", _TABLE + "/plan/{plan-id}", "cancelPlanning", tables.cancel_plan, _SCAN_TABLE),
+    Route("POST", _TABLE + "/tasks", "fetchScanTasks", tables.fetch_scan_tasks, _SCAN_TABLE),
+    Route("POST", _TABLE + "/metrics", "reportMetrics", tables.metrics, _READ_TABLE),
+    Route(
+        "POST",
+        "/v1/{prefix}/tables/rename",
+        "renameTable",
+        tables.rename_table,
+        Needs("table", privileges.MANAGED, {"destination": privileges.CREATE_TABLE}),
+    ),
+    Route(
+        "POST",
+        "/v1/{prefix}/transactions/commit",
+        "commitTransaction",
+        tables.commit_tables,
+        Needs("tables", privileges.MODIFY_TABLE, {**_COMMIT}),
+    ),
+    Route("GET", _NAMESPACE + "/views", "listViews", views.list_views, Needs("schema")),
+    Route(
+        "POST", _NAMESPACE + "/views", "createView", views.create, Needs("schema", privileges.CREATE_VIEW, _AT_LOCATION)
+    ),
+    Route("GET", _VIEW, "loadView", views.load, Needs("view", privileges.READ_VIEW)),
+    Route(
+        "POST",
+        _VIEW,
+        "replaceView",
+        views.replace,
+        Needs("view", privileges.MANAGED, {"relocate": privileges.MANAGED, **_AT_LOCATION}),
+    ),
+    Route("DELETE", _VIEW, "dropView", views.drop, Needs("view", privileges.MANAGED)),
+    Route("HEAD", _VIEW, "viewExists", views.exists, Needs("view", privileges.READ_VIEW)),
+    Route(
+        "POST",
+        "/v1/{prefix}/views/rename",
+        "renameView",
+        views.rename_view,
+        Needs("view", privileges.MANAGED, {"destination": privileges.CREATE_VIEW}),
+    ),
+    Route(
+        "POST",
+        _NAMESPACE + "/register-view",
+        "registerView",
+        views.register_view,
+        Needs(
+            "schema",
+            privileges.CREATE_VIEW,
+            {**_AT_LOCATION, "files": privileges.READ_FILES, "overwrite": privileges.MANAGED},
+        ),
+    ),
+    Route("GET", _NAMESPACE + "/functions", "listFunctions", views.list_functions, Needs("schema")),
+    Route(
+        "GET",
+        _NAMESPACE + "/functions/{function}",
+        "loadFunction",
+        views.load_function,
+        Needs("function", privileges.EXECUTE),
+    ),
+    Route("GET", _TABLE + "/schemas", "tableSchemas", tables.schemas, _READ_TABLE, is_advertised=False),
+    Route(
+        "GET",
+        _TABLE + "/partition-specs",
+        "tablePartitionSpecs",
+        tables.partition_specs,
+        _READ_TABLE,
+        is_advertised=False,
+    ),
+    Route("GET", _TABLE + "/snapshots", "tableSnapshots", tables.snapshots, _READ_TABLE, is_advertised=False),
 )
 
 _ENDPOINTS: Final = [f"{route.method} {route.path}" for route in ROUTES if route.is_advertised]

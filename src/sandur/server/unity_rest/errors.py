@@ -35,6 +35,7 @@ ERRORS: Final = ErrorMap(
         errors.VersionTaken: Rule(409, "COMMIT_VERSION_CONFLICT"),
         errors.Conflict: Rule(409, "ABORTED"),
         errors.KeyReused: Rule(409, "ABORTED"),
+        errors.Unauthenticated: Rule(401, "UNAUTHENTICATED"),
         errors.Forbidden: Rule(403, "PERMISSION_DENIED"),
         errors.Unsupported: Rule(501, "UNIMPLEMENTED"),
         errors.Exhausted: Rule(429, "RESOURCE_EXHAUSTED"),

@@ -1,0 +1,264 @@
+"""Principals, groups and grants of a workspace: one manifest names immutable segments, and one swap changes them all.
+
+`Authority` is the manifest with its segments in memory. It decides what a caller may do.
+"""
+
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from sandur.catalog.privileges import (
+    VISIBLE,
+    Bits,
+    Chain,
+    Link,
+    Needs,
+    Rule,
+    SecurableType,
+    Verdict,
+    bits_of,
+    is_visible,
+    judge,
+    rights_on,
+)
+from sandur.catalog.records import LastChange, Record
+
+EVERYONE: Final = "everyone"
+"""The subject that every authenticated caller is. Its name is reserved."""
+
+GRANT_SHARDS: Final = 64
+PRINCIPAL_SHARDS: Final = 16
+GROUPS: Final = "groups"
+
+_SUBJECTS_MAX: Final = 10_000
+_GROUP_LEVELS_MAX: Final = 16
+
+
+class StoredSecret(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The hash of a client secret or an API key. `expires_ms` is 0 if it does not expire."""
+
+    id: str
+    hash: str
+    created_ms: int
+    expires_ms: int = 0
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A user or a service principal. `id` is new at every creation, so that a name made again inherits nothing (A3).
+
+    Tokens issued for an earlier `token_epoch` are no longer valid. A principal has at most two live client secrets.
+    """
+
+    id: str
+    name: str
+    kind: Literal["user", "service"] = "service"
+    disabled: bool = False
+    token_epoch: int = 0
+    secrets: tuple[StoredSecret, ...] = ()
+    api_keys: tuple[StoredSecret, ...] = ()
+    display_name: str = ""
+    external_id: str | None = None
+    photo: str | None = None
+    created_ms: int = 0
+    created_by: str = ""
+    changed_ms: int = 0
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A group or a role. Members are ids of principals, groups and roles."""
+
+    id: str
+    name: str
+    kind: Literal["group", "role"] = "group"
+    members: tuple[str, ...] = ()
+    external_id: str | None = None
+    created_ms: int = 0
+    changed_ms: int = 0
+
+
+class ObjectGrants(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The privileges on one securable, by the id of the subject.
+
+    `above` are the ids of the containers that the securable was in when the grant was made: a right inside a container
+    makes that container visible.
+    """
+
+    type: SecurableType
+    subjects: dict[str, tuple[str, ...]]
+    above: tuple[str, ...] = ()
+
+
+class SecuritySegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One immutable part of the manifest's content."""
+
+    principals: dict[str, Principal] = {}
+    groups: dict[str, Group] = {}
+    grants: dict[str, ObjectGrants] = {}
+
+
+class SecurityManifest(Record, frozen=True, kw_only=True):
+    """The one cell that every change of principals, groups and grants swaps.
+
+    `number` grows with every swap. `segments` gives the id of each shard's segment. `metastore_id` is the id of the
+    workspace as a securable, and `owner` the id of the principal that administers it.
+    """
+
+    number: int
+    metastore_id: str
+    owner: str = ""
+    segments: dict[str, str] = msgspec.field(default_factory=dict)
+    change: LastChange | None = None
+
+
+def grants_shard(object_id: str) -> str:
+    return f"grants-{zlib.crc32(object_id.encode()) % GRANT_SHARDS:02d}"
+
+
+def principals_shard(principal_id: str) -> str:
+    return f"principals-{zlib.crc32(principal_id.encode()) % PRINCIPAL_SHARDS:02d}"
+
+
+class Caller(NamedTuple):
+    """Who makes a request, as the token says it. The manifest says what that is worth.
+
+    `id` is the id of a registered principal, or of a principal that only its identity provider knows. `groups` are the
+    names of groups that the provider claims. `token_epoch` is None if the token does not depend on it.
+    """
+
+    id: str
+    name: str
+    groups: tuple[str, ...] = ()
+    token_epoch: int | None = None
+    is_external: bool = False
+
+
+ANONYMOUS: Final = Caller("anonymous", "anonymous")
+
+
+class Decision(NamedTuple):
+    """One decision about a request, for its audit record."""
+
+    link: Link
+    rule: Rule
+    verdict: Verdict
+    manifest_number: int
+
+
+@dataclass(eq=False)
+class Access:
+    """What one request may do: its caller, what its route needs, and the decisions made so far."""
+
+    caller: Caller
+    needs: Needs
+    decisions: list[Decision] = field(default_factory=list)
+
+    def rule(self, situation: str = "") -> Rule:
+        """The rule that the route declares, or the further one that it declares for a situation."""
+        return self.needs.further[situation] if situation else self.needs.rule
+
+
+class Shard(NamedTuple):
+    """A segment, its principals by name, its grants as bits, and who holds a grant inside each container."""
+
+    segment: SecuritySegment
+    names: Mapping[str, Principal]
+    grants: Mapping[str, Mapping[str, Bits]]
+    below: Mapping[str, frozenset[str]]
+
+
+def shard_of(segment: SecuritySegment) -> Shard:
+    grants: dict[str, dict[str, Bits]] = {}
+    below: dict[str, set[str]] = {}
+    for object_id, granted in segment.grants.items():
+        grants[object_id] = {subject: bits_of(privileges) for subject, privileges in granted.subjects.items()}
+        for container in granted.above:
+            below.setdefault(container, set()).update(granted.subjects)
+    names = {principal.name: principal for principal in segment.principals.values()}
+    return Shard(segment, names, grants, {container: frozenset(subjects) for container, subjects in below.items()})
+
+
+_NO_SHARD: Final = shard_of(SecuritySegment())
+
+
+@dataclass(frozen=True, eq=False)
+class Authority:
+    """The manifest of one version with all its segments; every decision about a request is made on one authority."""
+
+    manifest: SecurityManifest
+    version: str
+    shards: Mapping[str, Shard]
+    _subjects: dict[Caller, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def metastore(self) -> Link:
+        return Link(self.manifest.metastore_id, "metastore", "metastore", self.manifest.owner)
+
+    def principal(self, principal_id: str) -> Principal | None:
+        return self._shard(principals_shard(principal_id)).segment.principals.get(principal_id)
+
+    def principals(self) -> Sequence[Principal]:
+        """All principals, sorted by name."""
+        found = [principal for shard in self.shards.values() for principal in shard.segment.principals.values()]
+        return sorted(found, key=lambda principal: principal.name)
+
+    def principal_named(self, name: str) -> Principal | None:
+        return next((shard.names[name] for shard in self.shards.values() if name in shard.names), None)
+
+    def group_named(self, name: str) -> Group | None:
+        return next((group for group in self.groups.values() if group.name == name), None)
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        return self._shard(GROUPS).segment.groups
+
+    def granted(self, object_id: str) -> ObjectGrants | None:
+        """The grants on a securable as they are stored; None if there are none."""
+        return self._shard(grants_shard(object_id)).segment.grants.get(object_id)
+
+    def subjects(self, caller: Caller) -> frozenset[str]:
+        """The ids that grants and owners may name for this caller: itself, its groups and roles, and everyone."""
+        found = self._subjects.get(caller)
+        if found is None:
+            claimed = [group.id for group in self.groups.values() if group.name in caller.groups]
+            found = frozenset((caller.id, EVERYONE, *self._containing((caller.id, EVERYONE, *claimed)), *claimed))
+            if len(self._subjects) >= _SUBJECTS_MAX:
+                self._subjects.clear()
+            self._subjects[caller] = found
+        return found
+
+    def decide(self, caller: Caller, chain: Chain, rule: Rule) -> Verdict:
+        """Whether the caller may do what the rule guards to the last link of the chain."""
+        subjects = self.subjects(caller)
+        rights = rights_on(chain, [self._shard(grants_shard(link.id)).grants.get(link.id) for link in chain], subjects)
+        if not is_visible(chain, rights) and not self._has_grant_below(chain[-1], subjects):
+            return Verdict("hidden", link=chain[-1])
+        return judge(rule, chain, rights)
+
+    def sees(self, caller: Caller, chain: Chain) -> bool:
+        """Whether the caller may know that the last link of the chain exists."""
+        return self.decide(caller, chain, VISIBLE).outcome == "allowed"
+
+    def _has_grant_below(self, link: Link, subjects: Collection[str]) -> bool:
+        if link.type not in {"catalog", "schema"}:
+            return False
+        return any(not shard.below.get(link.id, _NO_SUBJECTS).isdisjoint(subjects) for shard in self.shards.values())
+
+    def _containing(self, members: Iterable[str]) -> frozenset[str]:
+        """The groups and roles that contain one of the members, directly or through others."""
+        found: set[str] = set()
+        level = set(members)
+        for _ in range(_GROUP_LEVELS_MAX):
+            level = {group.id for group in self.groups.values() if not level.isdisjoint(group.members)} - found
+            if not level:
+                break
+            found |= level
+        return frozenset(found)
+
+    def _shard(self, name: str) -> Shard:
+        return self.shards.get(name, _NO_SHARD)
+
+
+_NO_SUBJECTS: Final[frozenset[str]] = frozenset()

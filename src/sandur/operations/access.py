@@ -1,0 +1,234 @@
+"""Authorization: read the manifest of grants, find the chain of a securable, decide (rules A1–A6).
+
+A lake without an access acts for the program itself, and nothing is checked. Otherwise every operation calls one of the
+`authorize_…` functions, or, where the manifest is read in the same round as other objects, `read_authority` and
+`require`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sandur.catalog.identifiers import Kind, Namespace
+from sandur.catalog.privileges import Chain, Link, SecurableType
+from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Pointer
+from sandur.catalog.security import (
+    Access,
+    Authority,
+    Decision,
+    SecurityManifest,
+    SecuritySegment,
+    Shard,
+    shard_of,
+)
+from sandur.errors import Forbidden, SandurError, Unauthenticated, Unavailable
+from sandur.operations.lake import CELLS_MAX, Lake, LruCache
+from sandur.operations.tables.names import ResolvedName
+from sandur.storage.cell import Versioned, decode_record, gather_all, gather_in_batches
+from sandur.storage.contract import Version
+
+_SEGMENT_READS_AT_ONCE: Final = 64
+_SEGMENTS_MAX: Final = 1_000
+_MANIFEST_READS_MAX: Final = 8
+
+TYPES: Final[Mapping[Kind, SecurableType]] = {
+    "table": "table",
+    "view": "table",
+    "volume": "volume",
+    "function": "function",
+    "model": "registered_model",
+}
+"""The type under which Unity Catalog grants privileges on each kind of name."""
+
+
+class Security:
+    """The authority of one workspace, as this process read it last."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._last: Authority | None = None
+        self._shards: LruCache[str, Shard] = LruCache(_SEGMENTS_MAX)
+
+    async def read(self) -> Authority:
+        """A1: the authority, by a read that begins now. Unavailable if it cannot be read, never "no grants"."""
+        for _ in range(_MANIFEST_READS_MAX):
+            found = await self._lake.security().read()
+            if found is None:
+                return NO_AUTHORITY
+            if self._last is None or self._last.version != found.version:
+                shards = await self._read_shards(found.value)
+                if shards is None:
+                    continue  # A14: the segment was replaced and removed, so the manifest has changed.
+                self._last = Authority(found.value, found.version, shards)
+            return self._last
+        raise Unavailable("the grants keep changing, or a segment of them is missing")
+
+    async def _read_shards(self, manifest: SecurityManifest) -> Mapping[str, Shard] | None:
+        """The segments that the manifest names; None if one is missing."""
+        names = list(manifest.segments)
+        found = await gather_in_batches(
+            [manifest.segments[name] for name in names], self._read_shard, at_once=_SEGMENT_READS_AT_ONCE
+        )
+        shards = {name: shard for name, shard in zip(names, found, strict=True) if shard is not None}
+        return shards if len(shards) == len(names) else None
+
+    async def _read_shard(self, segment_id: str) -> Shard | None:
+        shard = self._shards.get(segment_id)
+        if shard is None:
+            key = self._lake.layout.security_segment(segment_id)
+            stored = await self._lake.store.get(key)
+            if stored is None:
+                return None
+            shard = self._shards[segment_id] = shard_of(decode_record(key, stored.data, SecuritySegment))
+        return shard
+
+
+NO_AUTHORITY: Final = Authority(SecurityManifest(number=0, metastore_id=""), "", {})
+"""A workspace without a manifest has no principals and no grants."""
+
+
+async def read_authority(lake: Lake) -> Authority | None:
+    """A1: the authority for a request, by a read that begins now; None if nothing is checked."""
+    return await lake.feature(Security).read() if lake.access else None
+
+
+def authority_versions(lake: Lake, authority: Authority | None) -> Sequence[tuple[str, Version]]:
+    """The object that a decision of this authority depends on, for a check of versions."""
+    if authority is None or not authority.version:
+        return ()
+    return ((lake.layout.security_manifest(), Version(authority.version)),)
+
+
+def require(
+    lake: Lake, authority: Authority | None, chain: Chain, *, missing: SandurError, situation: str = ""
+) -> None:
+    """Raise unless the request may do what its route declares to the last link of the chain.
+
+    Raises `missing`, the error of a securable that does not exist, if the caller must not know that it exists.
+    """
+    access = lake.access
+    if access is None or authority is None:
+        return
+    _check_caller(access, authority)
+    rule = access.rule(situation)
+    verdict = authority.decide(access.caller, chain, rule)
+    access.decisions.append(Decision(chain[-1], rule, verdict, authority.manifest.number))
+    if verdict.outcome == "hidden":
+        raise missing
+    if verdict.outcome == "forbidden":
+        raise Forbidden(f"{access.caller.name} may not do this: it needs {verdict.missing}")
+
+
+def may_see(lake: Lake, authority: Authority | None, chain: Chain) -> bool:
+    """Whether the caller may know that the last link of the chain exists, for lists."""
+    if lake.access is None or authority is None:
+        return True
+    return authority.sees(lake.access.caller, chain)
+
+
+def _check_caller(access: Access, authority: Authority) -> None:
+    """Raise Unauthenticated for a principal that was removed or disabled, or whose tokens were revoked."""
+    caller = access.caller
+    principal = authority.principal(caller.id)
+    if principal is None:
+        is_valid = caller.is_external
+    else:
+        is_valid = not principal.disabled and caller.token_epoch in {None, principal.token_epoch}
+    if not is_valid:
+        raise Unauthenticated(f"The token of {caller.name} has been revoked; log in again")
+
+
+async def authorize_metastore(lake: Lake, *, situation: str = "") -> None:
+    """Check what the route declares on the metastore, by a read of the grants that begins now."""
+    if authority := await read_authority(lake):
+        require(lake, authority, (authority.metastore,), missing=_HIDDEN, situation=situation)
+
+
+async def authorize_catalog(lake: Lake, catalog: Catalog, *, missing: SandurError, situation: str = "") -> None:
+    """Check what the route declares on a catalog that the caller has read."""
+    if authority := await read_authority(lake):
+        require(lake, authority, catalog_chain(authority, catalog), missing=missing, situation=situation)
+
+
+async def authorize_namespace(
+    lake: Lake, namespace: Namespace, *, missing: SandurError, namespace_id: str = "", situation: str = ""
+) -> None:
+    """Check what the route declares on a namespace; `missing` is raised if it does not exist, too."""
+    if authority := await read_authority(lake):
+        chain = await namespace_chain(lake, authority, namespace, namespace_id, missing=missing)
+        require(lake, authority, chain, missing=missing, situation=situation)
+
+
+async def authorize_name(lake: Lake, found: ResolvedName, *, missing: SandurError, situation: str = "") -> None:
+    """Check what the route declares on the object under a name (A4)."""
+    if authority := await read_authority(lake):
+        chain = await name_chain(lake, authority, found, missing=missing)
+        require(lake, authority, chain, missing=missing, situation=situation)
+
+
+_HIDDEN: Final = Forbidden("not allowed")  # Every caller sees the metastore, so this is never raised.
+
+
+def catalog_chain(authority: Authority, catalog: Catalog) -> Chain:
+    return (authority.metastore, Link(catalog.id, "catalog", catalog.name, catalog.owner_id))
+
+
+def object_link(found: ResolvedName) -> Link:
+    """The object under a name. Grants name the id that the server gave it (A3), never its name or the client's uuid."""
+    record = found.pointer.value
+    return Link(object_id_of(record), TYPES[found.name.value.kind], str(found.identifier), record.owner_id)
+
+
+def object_id_of(record: BoundRecord) -> str:
+    """A3 (minted): no client chose this id. Pointers of older releases have none, and use their uuid."""
+    return record.object_id or record.uuid if isinstance(record, Pointer) else record.uuid
+
+
+async def name_chain(lake: Lake, authority: Authority, found: ResolvedName, *, missing: SandurError) -> Chain:
+    """The chain of the object under a name."""
+    namespace_id = found.name.value.namespace_id
+    chain = await namespace_chain(lake, authority, found.identifier.namespace, namespace_id, missing=missing)
+    return (*chain, object_link(found))
+
+
+def _chains(_lake: Lake) -> LruCache[tuple[Namespace, str], tuple[str, Chain]]:
+    """The chains of namespaces, with the version of the manifest: a new owner changes the manifest, too (A12)."""
+    return LruCache(CELLS_MAX)
+
+
+async def namespace_chain(
+    lake: Lake, authority: Authority, namespace: Namespace, namespace_id: str = "", *, missing: SandurError
+) -> Chain:
+    """The chain of a namespace, from memory while no grant and no owner changed.
+
+    `namespace_id` is the id that the caller found in a name; empty for the namespace as it is now. Raises `missing` if
+    the namespace does not exist, or has been created again with another id.
+    """
+    cached = lake.feature(_chains).get((namespace, namespace_id)) if namespace_id else None
+    if cached and cached[0] == authority.version:
+        return cached[1]
+    levels = [Namespace(namespace.catalog, namespace.levels[: depth + 1]) for depth in range(len(namespace.levels))]
+    catalog, records = await gather_all(
+        (lake.catalog(namespace.catalog).read(), gather_all([lake.namespace(level).read() for level in levels]))
+    )
+    chain = _linked(authority, catalog, levels, records)
+    if chain is None or namespace_id not in {"", chain[-1].id}:
+        raise missing
+    lake.feature(_chains)[namespace, chain[-1].id] = (authority.version, chain)
+    return chain
+
+
+def _linked(
+    authority: Authority,
+    catalog: Versioned[Catalog] | None,
+    levels: Sequence[Namespace],
+    records: Sequence[Versioned[NamespaceRecord] | None],
+) -> Chain | None:
+    """The chain of these records; None if one of them does not exist."""
+    if catalog is None or catalog.value.state == "dropped":
+        return None
+    chain = catalog_chain(authority, catalog.value)
+    for level, record in zip(levels, records, strict=True):
+        if record is None or record.value.state == "dropped":
+            return None
+        chain = (*chain, Link(record.value.id, "schema", str(level), record.value.owner_id))
+    return chain

@@ -1,0 +1,127 @@
+"""Change principals, groups and grants: write new segments aside, then swap the manifest that names them (A11)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from sandur.catalog.records import Request
+from sandur.catalog.security import (
+    GROUPS,
+    Authority,
+    Group,
+    ObjectGrants,
+    Principal,
+    SecurityManifest,
+    SecuritySegment,
+    grants_shard,
+    principals_shard,
+)
+from sandur.operations.access import NO_AUTHORITY, Security
+from sandur.operations.containers.records import RecordChange
+from sandur.operations.lake import Lake
+from sandur.storage.cell import Versioned, gather_all
+from sandur.storage.contract import ABSENT, Version
+
+_NO_SEGMENT: Final = SecuritySegment()
+
+
+@dataclass(frozen=True)
+class SecurityEdit:
+    """What a change does to the content of the manifest, by id; None removes an entry. `owner` of None stays.
+
+    An edit that `bumps` swaps the manifest even if it changes nothing.
+    """
+
+    principals: Mapping[str, Principal | None] = field(default_factory=dict)
+    groups: Mapping[str, Group | None] = field(default_factory=dict)
+    grants: Mapping[str, ObjectGrants | None] = field(default_factory=dict)
+    owner: str | None = None
+    answer: object = None
+    bumps: bool = False
+
+
+class SecurityChange:
+    """One request to change the manifest.
+
+    `decide` gets the authority that the swap will replace, and decides on it, the right to make the change included
+    (A11). After a lost swap it decides again.
+    """
+
+    def __init__(
+        self, lake: Lake, request: Request, operation: str, decide: Callable[[Authority], SecurityEdit]
+    ) -> None:
+        self._lake = lake
+        self._decide = decide
+        self._authority = NO_AUTHORITY
+        self._segments: dict[str, SecuritySegment] = {}
+        self.edit = SecurityEdit()
+        self._change = RecordChange(
+            lake,
+            lake.security(),
+            request,
+            operation,
+            self._next_manifest,
+            read=self._read,
+            answer=lambda _manifest: msgspec.json.encode(self.edit.answer),
+            write_aside=self._write_segments,
+        )
+
+    async def run(self) -> bytes:
+        """Make the change; returns the answer of the edit as JSON, for a replay that of the first attempt."""
+        return (await self._change.run_for_answer()).encode()
+
+    async def _read(self) -> Versioned[SecurityManifest] | None:
+        self._authority = await self._lake.feature(Security).read()
+        if not self._authority.version:
+            return None
+        return Versioned(self._authority.manifest, Version(self._authority.version))
+
+    def _next_manifest(self, found: SecurityManifest | None) -> SecurityManifest:
+        self.edit = self._decide(self._authority)
+        before = found or SecurityManifest(number=0, metastore_id=self._lake.clock.new_uuid())
+        self._segments = {}
+        named = dict(before.segments)
+        for shard, segment in self._edited_segments().items():
+            segment_id = self._lake.clock.new_id()
+            self._segments[segment_id] = segment
+            named[shard] = segment_id
+        owner = before.owner if self.edit.owner is None else self.edit.owner
+        if not self._segments and owner == before.owner and not self.edit.bumps:
+            return before
+        return replace(before, number=before.number + 1, segments=named, owner=owner)
+
+    def _edited_segments(self) -> Mapping[str, SecuritySegment]:
+        """The new segment of every shard that the edit touches."""
+        edited: dict[str, SecuritySegment] = {}
+
+        def segment(shard: str) -> SecuritySegment:
+            held = self._authority.shards.get(shard)
+            return edited.get(shard) or (held.segment if held else _NO_SEGMENT)
+
+        for id_, principal in self.edit.principals.items():
+            shard = principals_shard(id_)
+            edited[shard] = replace(segment(shard), principals=_with(segment(shard).principals, id_, principal))
+        for id_, group in self.edit.groups.items():
+            edited[GROUPS] = replace(segment(GROUPS), groups=_with(segment(GROUPS).groups, id_, group))
+        for id_, grants in self.edit.grants.items():
+            shard = grants_shard(id_)
+            edited[shard] = replace(segment(shard), grants=_with(segment(shard).grants, id_, grants))
+        return edited
+
+    async def _write_segments(self, _manifest: SecurityManifest) -> None:
+        layout = self._lake.layout
+        await gather_all(
+            self._lake.store.put(layout.security_segment(id_), msgspec.json.encode(segment), expected=ABSENT)
+            for id_, segment in self._segments.items()
+        )
+
+
+V = TypeVar("V", Principal, Group, ObjectGrants)
+
+
+def _with(entries: Mapping[str, V], id_: str, value: V | None) -> dict[str, V]:
+    kept = {key: held for key, held in entries.items() if key != id_}
+    return kept if value is None else {**kept, id_: value}
