@@ -1,66 +1,33 @@
 """Grants: which principal has which privileges on a securable."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, Literal, get_args
+from typing import Final
 
 import msgspec
 
+from sandur.catalog.privileges import UNITY_PRIVILEGES, UnityPrivilege
 from sandur.catalog.records import LastChange, Record
 from sandur.catalog.users import user_not_found
 from sandur.errors import Invalid
-
-Privilege = Literal[
-    "CREATE CATALOG",
-    "USE CATALOG",
-    "CREATE SCHEMA",
-    "USE SCHEMA",
-    "CREATE TABLE",
-    "SELECT",
-    "MODIFY",
-    "CREATE FUNCTION",
-    "EXECUTE",
-    "CREATE VOLUME",
-    "READ VOLUME",
-    "CREATE MODEL",
-    "CREATE EXTERNAL LOCATION",
-    "READ FILES",
-    "WRITE FILES",
-    "CREATE EXTERNAL TABLE",
-    "CREATE EXTERNAL VOLUME",
-    "CREATE MANAGED STORAGE",
-    "CREATE STORAGE CREDENTIAL",
-]
-SecurableType = Literal[
-    "metastore",
-    "catalog",
-    "schema",
-    "table",
-    "function",
-    "volume",
-    "registered_model",
-    "external_location",
-    "credential",
-]
-SECURABLE_TYPES: Final[tuple[SecurableType, ...]] = get_args(SecurableType)
 
 PRINCIPALS_MAX: Final = 10_000
 """The most principals with privileges on one securable: they share one record."""
 
 _NAME_CHARS_MAX: Final = 255
-_ORDER: Final = {privilege: place for place, privilege in enumerate(get_args(Privilege))}
+_ORDER: Final = {privilege: place for place, privilege in enumerate(UNITY_PRIVILEGES)}
 
 
 class Grants(Record, frozen=True, kw_only=True):
     """The privileges on one securable by principal. They belong to its id: a later securable of that name has none."""
 
-    assignments: dict[str, tuple[Privilege, ...]] = msgspec.field(default_factory=dict)
+    assignments: dict[str, tuple[UnityPrivilege, ...]] = msgspec.field(default_factory=dict)
     change: LastChange | None = None
 
 
 class PermissionsChange(msgspec.Struct, frozen=True):
     principal: str
-    add: tuple[Privilege, ...] | None = None
-    remove: tuple[Privilege, ...] | None = None
+    add: tuple[UnityPrivilege, ...] | None = None
+    remove: tuple[UnityPrivilege, ...] | None = None
 
 
 def apply_permission_changes(

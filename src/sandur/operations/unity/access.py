@@ -5,8 +5,9 @@ from typing import Final, assert_never
 
 from msgspec.structs import replace
 
-from sandur.catalog.grants import Grants, PermissionsChange, SecurableType, apply_permission_changes
+from sandur.catalog.grants import Grants, PermissionsChange, apply_permission_changes
 from sandur.catalog.identifiers import parse_full_name, parse_schema_name
+from sandur.catalog.privileges import SecurableType
 from sandur.catalog.records import Record, Request
 from sandur.catalog.storage_registry import credential_named, location_named
 from sandur.catalog.users import User, UserResource, apply_resource, primary_email, user_id, user_not_found

@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.grants import SECURABLE_TYPES, PermissionsChange, SecurableType, permissions_list
+from sandur.catalog.grants import PermissionsChange, permissions_list
+from sandur.catalog.privileges import SECURABLE_TYPES, SecurableType
 from sandur.catalog.users import Email, User, UserResource, filter_users, resource_of, user_id
 from sandur.errors import BadRequest, NotFound
 from sandur.operations.unity import access as operations
