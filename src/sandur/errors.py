@@ -25,6 +25,9 @@ Subject = Literal[
 class SandurError(Exception):
     """The base of all errors that Sandur raises on purpose. The text says what was requested and what was found."""
 
+    public_text: str = ""
+    """The text for callers who must not learn names and addresses of others; empty if the whole text is harmless."""
+
 
 class BadRequest(SandurError):
     """The request itself is wrong: correct it."""
@@ -36,6 +39,10 @@ class Incomplete(BadRequest):
 
 class Invalid(BadRequest):
     """The request is well formed, but the rules forbid it."""
+
+    def __init__(self, message: str, *, public_text: str = "") -> None:
+        super().__init__(message)
+        self.public_text = public_text
 
 
 class Unprocessable(BadRequest):

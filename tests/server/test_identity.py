@@ -72,14 +72,14 @@ def test_a_wrong_token_is_called_wrong_and_a_missing_one_missing(value: str, mes
     assert dict(caught.value.headers) == {b"WWW-Authenticate": challenge}
 
 
-def test_the_source_of_a_pipeline_has_its_run_and_of_others_the_client() -> None:
+def test_a_client_declares_its_run_and_stays_a_client() -> None:
     identity = Identity("default", "default", "anonymous")
 
     assert source_of(request(user_agent="PyIceberg/0.12.0"), identity) == Source(
         kind="rest", principal="anonymous", client="PyIceberg/0.12.0"
     )
     assert source_of(request(x_sandur_run_id="run-1", x_sandur_task_id="task-2"), identity) == Source(
-        kind="pipeline", principal="anonymous", run_id="run-1", task_id="task-2"
+        kind="rest", principal="anonymous", run_id="run-1", task_id="task-2"
     )
 
 

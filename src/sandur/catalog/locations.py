@@ -101,7 +101,8 @@ def not_allowed(location: str, allowed: Iterable[str]) -> Invalid:
     """The error for a location that is not below any of the allowed roots."""
     return Invalid(
         f"Invalid location {location}: it is not below {' or '.join(allowed)}; to allow it, add it or a folder above "
-        "it to the setting allowed_locations, or pass it with --allow-location"
+        "it to the setting allowed_locations, or pass it with --allow-location",
+        public_text=f"Invalid location {location}: it is not below a location that this server allows",
     )
 
 
@@ -132,7 +133,10 @@ def find_overlap(places: Iterable[str], occupied: Iterable[Occupied]) -> Invalid
     for other in occupied:
         for plain, place in normalized.items():
             if is_within(plain, other.location) or is_within(other.location, plain):
-                return Invalid(f"Invalid location {place}: it overlaps {other.user} at {other.location}")
+                return Invalid(
+                    f"Invalid location {place}: it overlaps {other.user} at {other.location}",
+                    public_text=f"Invalid location {place}: it overlaps a location in use",
+                )
     return None
 
 

@@ -10,7 +10,7 @@ from sandur.errors import Subject
 
 
 class Source(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The origin of a change. The run of a pipeline is exact; a REST client only declares itself."""
+    """The origin of a change. Of a pipeline everything is exact; a REST client only declares its run and task."""
 
     kind: Literal["rest", "pipeline", "admin", "unknown"] = "unknown"
     principal: str = ""
@@ -373,6 +373,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str
     message: str
     subject: Subject | None = None
+    public_text: str = ""
 
 
 class Claim(Record, frozen=True, kw_only=True):
@@ -468,7 +469,7 @@ Definite = (*_KINDS, *_WITH_SUBJECT)
 
 def failure_of(error: errors.SandurError) -> Failure:
     subject = error.subject if isinstance(error, _WITH_SUBJECT) else None
-    return Failure(error=type(error).__name__, message=str(error), subject=subject)
+    return Failure(error=type(error).__name__, message=str(error), subject=subject, public_text=error.public_text)
 
 
 def error_of(failure: Failure) -> errors.SandurError:
@@ -478,5 +479,7 @@ def error_of(failure: Failure) -> errors.SandurError:
             return kind(failure.message, subject=failure.subject)
     for plain in _KINDS:
         if plain.__name__ == failure.error:
-            return plain(failure.message)
+            error = plain(failure.message)
+            error.public_text = failure.public_text
+            return error
     return errors.Conflict(failure.message)

@@ -325,7 +325,8 @@ class App:
 
         Unexpected errors are logged with their trace.
         """
-        answer = dialect.errors.answer(error, operation, request_id)
+        is_public = self._settings.authentication != "off"
+        answer = dialect.errors.answer(error, operation, request_id, is_public=is_public)
         if isinstance(error, Refused):
             self._metrics.count(REQUESTS_REFUSED, str(error.status))
         elif not isinstance(error, SandurError):

@@ -105,14 +105,13 @@ def is_valid_token(token: str, settings: Settings) -> bool:
 
 
 def source_of(request: HttpRequest, identity: Identity) -> Source:
-    """The origin of a change, for its receipt: the run of a pipeline, or else the client."""
-    run_id = _text(request, b"x-sandur-run-id")
+    """The origin of a change, for its receipt. What a client says about its run is a mere declaration."""
     return Source(
-        kind="pipeline" if run_id else "rest",
+        kind="rest",
         principal=identity.principal,
         principal_id="" if identity.caller is NO_CALLER else identity.caller.id,
         client=_text(request, b"user-agent"),
-        run_id=run_id,
+        run_id=_text(request, b"x-sandur-run-id"),
         task_id=_text(request, b"x-sandur-task-id"),
     )
 

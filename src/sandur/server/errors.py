@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sandur.errors import AlreadyExists, Busy, NotFound
+from sandur.errors import AlreadyExists, Busy, NotFound, SandurError, Unavailable, Unfit
 from sandur.server.http import JSON, RETRY_AFTER, Answer, Headers, Refused
 
 UNAVAILABLE_RETRY_SECONDS: Final = 2
@@ -45,12 +45,12 @@ class ErrorMap(NamedTuple):
     other_refusal: str
     encode: Callable[[Problem], bytes]
 
-    def answer(self, error: Exception, operation: str, request_id: str) -> Answer:
-        """The answer to a request that failed."""
-        problem = self.problem(error, operation, request_id)
+    def answer(self, error: Exception, operation: str, request_id: str, *, is_public: bool = False) -> Answer:
+        """The answer to a request that failed. A public one has no names and addresses of others."""
+        problem = self.problem(error, operation, request_id, is_public=is_public)
         return Answer(problem.status, self.encode(problem), (JSON, *problem.headers))
 
-    def problem(self, error: Exception, operation: str, request_id: str) -> Problem:
+    def problem(self, error: Exception, operation: str, request_id: str, *, is_public: bool = False) -> Problem:
         """What the error is in this dialect. An unexpected error says nothing but the request id."""
         if isinstance(error, Refused):
             return Problem(
@@ -61,7 +61,8 @@ class ErrorMap(NamedTuple):
             return Problem(rule.status, rule.type, f"Internal error; see the server log for request {request_id}")
         seconds = error.retry_after_seconds if isinstance(error, Busy) else rule.retry_after_seconds
         headers = () if seconds is None else ((RETRY_AFTER, b"%d" % seconds),)
-        return Problem(rule.status, rule.type, _text(error), headers)
+        public_text = _public_text(error, request_id) if is_public else ""
+        return Problem(rule.status, rule.type, public_text or _text(error), headers)
 
     def _rule(self, error: Exception, operation: str) -> tuple[type[Exception], Rule]:
         details = [operation]
@@ -78,6 +79,13 @@ class ErrorMap(NamedTuple):
 def _text(error: Exception) -> str:
     # A message may quote what a client sent; invalid Unicode must not break the answer.
     return str(error).encode("utf-8", "backslashreplace").decode()
+
+
+def _public_text(error: Exception, request_id: str) -> str:
+    if isinstance(error, Unavailable | Unfit):
+        return f"The storage cannot be used; see the server log for request {request_id}"
+    text = error.public_text if isinstance(error, SandurError) else ""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def error_object(problem: Problem) -> Mapping[str, str | int]:

@@ -34,6 +34,8 @@ async def _load_catalog_name(call: Call, warehouse: str) -> str:
     try:
         return (await load_catalog(call.lake, warehouse)).name
     except NotFound:
+        if call.settings.authentication != "off":
+            raise NotFound(f"Warehouse does not exist: {warehouse}", subject="catalog") from None
         known = sorted(catalog.name for catalog in await list_catalogs(call.lake))
         listed = ", ".join(known[:_CATALOGS_LISTED_MAX]) + (", …" if len(known) > _CATALOGS_LISTED_MAX else "")
         if _LOCATION.match(warehouse):

@@ -303,7 +303,8 @@ def _result_body(result: plans.Result, call: Call, *, names_plan: bool) -> bytes
         case plans.Cancelled():
             return encode({"status": "cancelled"})
         case plans.Failed(error=error):
-            problem = ERRORS.problem(error, call.operation, call.http.request_id)
+            is_public = call.settings.authentication != "off"
+            problem = ERRORS.problem(error, call.operation, call.http.request_id, is_public=is_public)
             return encode({"status": "failed", "error": error_object(problem)})
         case _:
             assert_never(result)
