@@ -1,0 +1,1 @@
+"""Authorization, compared with an evaluator that shares no code with the server."""
