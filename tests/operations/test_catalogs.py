@@ -6,7 +6,13 @@ import pytest
 
 from sandur.clock import SystemClock
 from sandur.errors import AlreadyExists, Busy, Invalid, KeyReused, NotFound, Unfit
-from sandur.operations.containers.catalogs import create_catalog, ensure_default_catalog, list_catalogs, load_catalog
+from sandur.operations.containers.catalogs import (
+    create_catalog,
+    ensure_catalog,
+    ensure_default_catalog,
+    list_catalogs,
+    load_catalog,
+)
 from sandur.operations.lake import Lake, Lakes
 from sandur.operations.tables.documents import document_cache
 from sandur.settings import Settings
@@ -52,13 +58,18 @@ async def test_a_missing_catalog_is_not_found() -> None:
     assert refused.value.subject == "catalog"
 
 
-async def test_the_default_catalog_is_created_on_first_use_in_every_lake() -> None:
+async def test_the_default_catalog_reads_as_empty_and_is_created_by_the_first_change() -> None:
     lake = make_lake(default_catalog="home")
 
-    first, second = await asyncio.gather(load_catalog(lake, "home"), load_catalog(lake, "home"))
+    absent = await load_catalog(lake, "home")
+    listed = await list_catalogs(lake)
+    first, second = await asyncio.gather(ensure_catalog(lake, "home"), ensure_catalog(lake, "home"))
 
-    assert first == second
-    assert first.root == f"{ROOT}/home"
+    assert (absent.id, absent.root, listed) == ("", f"{ROOT}/home", [])
+    assert first == second == await load_catalog(lake, "home")
+    assert first.root == absent.root
+    with pytest.raises(NotFound, match="Catalog does not exist: nobody"):
+        await ensure_catalog(lake, "nobody")
 
 
 @pytest.mark.parametrize("name", ["", "a\x1fb", "a\x00b", "x" * 256, "\ud800"])

@@ -1,5 +1,6 @@
 """Create, load, list and update catalogs."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
@@ -18,21 +19,39 @@ from sandur.storage.cell import gather_all
 
 
 async def load_catalog(lake: Lake, name: str) -> Catalog:
-    """Load a catalog; NotFound if it does not exist. The default catalog is created on first use."""
+    """Load a catalog; NotFound if it does not exist.
+
+    The default catalog always reads as if it existed. While nothing has created it, it is empty and has no id.
+    """
     found = await lake.catalog(name).read()
     if found is not None and catalog_exists(found.value):
         return found.value
     if name != lake.settings.default_catalog:
         raise catalog_not_found(name)
-    try:
+    return Catalog(name=name, id="", root=_checked_root(lake, name, None))
+
+
+async def load_stored_catalog(lake: Lake, name: str) -> Catalog:
+    """Load a catalog that has an id; NotFound if it does not exist, also for the default catalog."""
+    found = await load_catalog(lake, name)
+    if not found.id:
+        raise catalog_not_found(name)
+    return found
+
+
+async def ensure_catalog(lake: Lake, name: str) -> Catalog:
+    """Load a catalog for a change in it: the default catalog is created by the first one. NotFound for any other."""
+    found = await load_catalog(lake, name)
+    if found.id:
+        return found
+    with contextlib.suppress(AlreadyExists):  # Another request has created it.
         return await create_catalog(lake, name, root=None, properties={}, request=Request(hash=""))
-    except AlreadyExists:  # Another request has created it.
-        return await load_catalog(lake, name)
+    return await load_stored_catalog(lake, name)
 
 
 async def ensure_default_catalog(lake: Lake) -> Catalog:
     """Load the default catalog, or create it."""
-    return await load_catalog(lake, lake.settings.default_catalog)
+    return await ensure_catalog(lake, lake.settings.default_catalog)
 
 
 async def list_catalogs(lake: Lake) -> Sequence[Catalog]:

@@ -17,7 +17,7 @@ from sandur.catalog.paging import Page
 from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import Catalog, Claim, NamespaceRecord, Request
 from sandur.errors import AlreadyExists, Busy, OutcomeUnknown, SwapLost, Unprocessable
-from sandur.operations.containers.catalogs import load_catalog
+from sandur.operations.containers.catalogs import ensure_catalog, load_catalog
 from sandur.operations.containers.records import (
     RecordChange,
     dropped_namespace,
@@ -204,14 +204,14 @@ class NamespaceCreation:
         self._id = claim.namespace_id
         found = await self._cell.read()
         self._made = found.value if found and found.value.id == self._id else None
-        return await load_catalog(self.lake, self.namespace.catalog)
+        return await ensure_catalog(self.lake, self.namespace.catalog)
 
     async def _attempt(self, taken: Claim | None) -> Catalog:
         if taken:
             self._id = taken.namespace_id
         async for _attempt in Attempts(self.lake.clock):
             catalog, found, parent = await asyncio.gather(
-                load_catalog(self.lake, self.namespace.catalog), self._cell.read(), self._parent_id()
+                ensure_catalog(self.lake, self.namespace.catalog), self._cell.read(), self._parent_id()
             )
             check_namespace_location(self.lake, catalog, self.properties)
             if found and found.value.id == self._id:

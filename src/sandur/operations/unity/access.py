@@ -1,5 +1,6 @@
 """Users, and the grants on securables: grants are stored by the id of the securable, so they survive a rename."""
 
+import uuid
 from collections.abc import Sequence
 from typing import Final, assert_never
 
@@ -12,7 +13,7 @@ from sandur.catalog.records import Record, Request
 from sandur.catalog.storage_registry import credential_named, location_named
 from sandur.catalog.users import User, UserResource, apply_resource, primary_email, user_id, user_not_found
 from sandur.errors import AlreadyExists, BadRequest, NotFound
-from sandur.operations.containers.catalogs import load_catalog
+from sandur.operations.containers.catalogs import ensure_catalog, load_catalog
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.index.truth import list_keys
 from sandur.operations.lake import Lake
@@ -87,17 +88,22 @@ class Metastore(Record, frozen=True, kw_only=True):
     id: str
 
 
-async def metastore_id(lake: Lake) -> str:
-    """The id of the lake as a metastore, created on first use."""
+async def metastore_id(lake: Lake, *, keeps: bool = False) -> str:
+    """The id of the lake as a metastore: the stored one, or else one made of its address, which `keeps` stores."""
     cell = Cell(lake.store, lake.layout.metastore(), Metastore, lake.clock)
-    created = Metastore(id=lake.clock.new_uuid())
-    stored = await cell.update(lambda found: None if found else created, is_idempotent=True)
-    return stored.value.id if stored else ""
+    made = Metastore(id=str(uuid.uuid5(uuid.NAMESPACE_URL, lake.area)))
+    if keeps:
+        stored = await cell.update(lambda found: None if found else made, is_idempotent=True)
+    else:
+        stored = await cell.read()
+    return stored.value.id if stored else made.id
 
 
 async def load_grants(lake: Lake, securable_type: SecurableType, full_name: str) -> Grants | None:
     """The grants on a securable; None if there are no grants, NotFound if the securable does not exist."""
-    found = await _grants_cell(lake, securable_type, await _id_of(lake, securable_type, full_name)).read()
+    securable_id = await _id_of(lake, securable_type, full_name)
+    # A default catalog that nothing has created has no id.
+    found = await _grants_cell(lake, securable_type, securable_id).read() if securable_id else None
     return found.value if found else None
 
 
@@ -109,6 +115,10 @@ async def update_grants(
     request: Request,
 ) -> Grants:
     """Change the grants on a securable; NotFound for a principal that is neither a user nor the caller."""
+    if securable_type == "catalog":
+        await ensure_catalog(lake, full_name)
+    elif securable_type == "metastore":
+        await metastore_id(lake, keeps=True)
     cell = _grants_cell(lake, securable_type, await _id_of(lake, securable_type, full_name))
     principals = sorted({change.principal for change in changes} - {request.source.principal})
     users = await gather_in_batches(
