@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar, cast, overload
 
 import msgspec
 
+from sandur.decompression import uncompressed_bytes_max
 from sandur.errors import BadRequest, Incomplete, Invalid
 
 T = TypeVar("T")
@@ -26,8 +27,6 @@ _TAIL_BYTES = 4096
 INT32_MAX = 2**31 - 1
 
 encode = msgspec.json.Encoder().encode
-
-UNCOMPRESSED_BYTES_MAX = 2**30
 
 _GZIP_START = b"\x1f\x8b"
 _GZIP_WINDOW_BITS = 31
@@ -249,20 +248,20 @@ def join_object(fields: Iterable[tuple[str, JsonBytes]]) -> bytes:
 
 
 def decompress(data: bytes, what: str) -> bytes:
-    """`data`, decompressed if it is in gzip format; raises `BadRequest` that names `what`."""
+    """`data`, decompressed if it is in gzip format; raises `BadRequest` that names `what`, also if it is too large."""
     if not data.startswith(_GZIP_START):
         return data
     parts: list[bytes] = []
-    size = 0
+    size, size_max = 0, uncompressed_bytes_max(len(data))
     while data:  # A gzip file may consist of several members, one after the other.
         member = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
         try:
-            parts.append(member.decompress(data, UNCOMPRESSED_BYTES_MAX - size + 1))
+            parts.append(member.decompress(data, size_max - size + 1))
         except zlib.error as error:
             raise BadRequest(f"{what} is malformed: {error}") from error
         size += len(parts[-1])
-        if size > UNCOMPRESSED_BYTES_MAX:
-            raise BadRequest(f"{what} is malformed: larger than {UNCOMPRESSED_BYTES_MAX} bytes when uncompressed")
+        if size > size_max:
+            raise BadRequest(f"{what} is malformed: larger than {size_max} bytes when uncompressed")
         if not member.eof:
             raise BadRequest(f"{what} is malformed: the compressed data ends too early")
         data = member.unused_data

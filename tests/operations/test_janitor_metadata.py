@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import gzip
 from typing import Final
 
 import pytest
 from msgspec.structs import replace
 
 from sandur.catalog.records import AttemptedFile, Claim, Head, Pointer
-from sandur.errors import NotFound, SwapLost
+from sandur.errors import NotFound, SwapLost, Unavailable
 from sandur.operations.janitors import metadata
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
@@ -60,6 +61,10 @@ async def _head(lake: Lake, name: str = "t") -> str:
     return (await load(lake, identifier_of(name))).metadata_location or ""
 
 
+async def _body(lake: Lake) -> bytes:
+    return (await load(lake, T)).metadata
+
+
 async def _put_orphan(lake: Lake, name: str, version: int, nonce: str = "0" * 12) -> str:
     """The file of an attempt that died before its swap."""
     location = f"{(await _head(lake, name)).rpartition('/')[0]}/{version:05d}-{HASH}-{nonce}.metadata.json"
@@ -81,6 +86,19 @@ async def test_the_file_of_a_dead_attempt_is_deleted_after_a_day() -> None:
     assert old == [orphan.rpartition("/")[2]]
     assert not await cluster.server().locations.exists(orphan)
     assert await collect(cluster.server()) == []
+
+
+async def test_a_file_that_explodes_is_not_read_and_nothing_is_deleted() -> None:
+    cluster = await _cluster()
+    lake = cluster.server()
+    bomb = (await _put_orphan(lake, "t", 1)).replace("-000000000000.", "-000000000001.gz.")
+    await lake.locations.create(bomb, gzip.compress(await _body(lake) + b" " * (80 << 20)))
+    cluster.clock.advance(DAY_MS)
+
+    with pytest.raises(Unavailable, match=r"is not a metadata file: .* larger than [0-9]+ bytes when uncompressed"):
+        await collect(cluster.server())
+
+    assert await cluster.server().locations.exists(bomb)
 
 
 async def test_the_head_and_the_files_in_its_log_stay() -> None:

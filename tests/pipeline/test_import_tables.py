@@ -59,6 +59,8 @@ def _broken(folder: Path) -> list[str]:
     """Folders that look like tables, each with one unreadable file."""
     checkpoint = io.BytesIO()
     pq.write_table(pa.table({"add": [1]}), checkpoint)
+    bomb = io.BytesIO()
+    pq.write_table(pa.table({"metaData": [{"id": "x", "schemaString": "a" * (80 << 20)}]}), bomb, compression="zstd")
     first, described = f"_delta_log/{0:020d}", '{"metaData": {"id": %s, "schemaString": %s}}'
     files = [
         ("metadata/v1.metadata.json", b"{"),
@@ -71,9 +73,11 @@ def _broken(folder: Path) -> list[str]:
         (f"{first}.json", (described % ('"x"', json.dumps('{"fields": ["a"]}'))).encode()),
         (f"{first}.checkpoint.parquet", b"PAR1"),
         (f"{first}.checkpoint.parquet", checkpoint.getvalue()),
+        (f"{first}.checkpoint.parquet", bomb.getvalue()),
+        ("metadata/v1.gz.metadata.json", gzip.compress(b" " * (80 << 20), 1)),
     ]
     for number, (file, data) in enumerate(files):
-        path = folder / str(number) / file
+        path = folder / f"{number:02d}" / file
         path.parent.mkdir(parents=True)
         path.write_bytes(data)
     return [file for file, _ in files]
@@ -101,7 +105,7 @@ def test_iceberg_and_delta_tables_are_found_and_registered_in_place(
     assert nothing is None
     assert done.counts == {**found, "registered": 2}
     assert again.counts == {**found, "known": 2, "new": 0, "registered": 0}
-    assert all(f"/broken/{number}: " in warning for number, warning in enumerate(done.warnings))
+    assert all(f"/broken/{number:02d}: " in warning for number, warning in enumerate(done.warnings))
     assert _files(lake) == before
     sums = ours.wait(load_delta_table(ours.lake, Identifier("main", ("finance",), "sums")))
     assert b'"region"' in bytes(sums.columns)

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 import cramjam
 import fastavro
 
+from sandur.decompression import UNCOMPRESSED_BYTES_MAX, uncompressed_bytes_max
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
@@ -19,7 +21,7 @@ else:
 Schema = Any
 """An Avro schema: any JSON."""
 
-INFLATED_MAX: Final = 1 << 30
+INFLATED_MAX: Final = UNCOMPRESSED_BYTES_MAX
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _HEADER_ENTRIES_MAX: Final = 1_000
@@ -59,7 +61,7 @@ class Container:
 
     def inflated(self) -> Iterator[tuple[int, bytes]]:
         """The number of records and the decompressed bytes of every block; ValueError if there are too many bytes."""
-        left = INFLATED_MAX
+        left = min(INFLATED_MAX, uncompressed_bytes_max(len(self.data)))
         for block in self.blocks:
             raw = decompress(self.codec, self.data[block.start : block.stop], left)
             if block.records > len(raw):

@@ -10,7 +10,6 @@ every pointer whose head is older than one of the files, so that attempts in pro
 """
 
 import contextlib
-import gzip
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -19,12 +18,13 @@ import msgspec
 from sandur.catalog.garbage import MetadataFile, Owner, deletable_files, needs_bump, written_version
 from sandur.catalog.locations import normalize_location, spellings
 from sandur.catalog.records import AttemptedFile, Claim, Pointer
-from sandur.errors import NotFound, SwapLost, Unavailable
+from sandur.errors import BadRequest, NotFound, SwapLost, Unavailable
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts
 from sandur.operations.tables.documents import load_head, missing_file
 from sandur.settings import seconds_of
+from sandur.splicing import decompress
 from sandur.storage.cell import Versioned, gather_in_batches
 from sandur.storage.contract import get_many, list_all
 
@@ -215,8 +215,6 @@ async def _read_header(lake: Lake, location: str) -> _MetadataHeader:
     if data is None:
         raise missing_file(location)
     try:
-        return msgspec.json.decode(
-            gzip.decompress(data) if location.endswith(".gz.metadata.json") else data, type=_MetadataHeader
-        )
-    except (msgspec.DecodeError, UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+        return msgspec.json.decode(decompress(data, "it"), type=_MetadataHeader)
+    except (msgspec.DecodeError, UnicodeDecodeError, BadRequest) as error:
         raise Unavailable(f"file {location}: is not a metadata file: {error}") from error

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
 from sandur.catalog.locations import checked_location, normalize_location, spellings
 from sandur.catalog.records import Request, Source
+from sandur.decompression import uncompressed_bytes_max
 from sandur.delta.columns import column_from_field, encode_columns, with_partitions
 from sandur.errors import AlreadyExists, BadRequest, Invalid, NotFound, SandurError, Unavailable
 from sandur.iceberg.table_metadata import TableMetadata
@@ -49,6 +50,7 @@ _WANTED: Final = (
 _DONE: Final = "name string, outcome string, problem string"
 FILE_BYTES_MAX: Final = 512 << 20
 LOG_FILES_MAX: Final = 10_000
+_CHECKPOINT_ROWS: Final = 10_000
 
 _ICEBERG: Final = re.compile(r"^(.*?)(?:^|/)metadata/([^/]+\.metadata\.json|[^/]+\.metadata\.json\.gz)$")
 _DELTA: Final = re.compile(r"^(.*?)(?:^|/)_delta_log/([0-9]{20}\.(?:json|checkpoint\.parquet))$")
@@ -355,11 +357,26 @@ async def _delta_metadata(lake: Lake, stem: str) -> _Metadata | None:
 
 
 def _checkpoint_actions(data: bytes, stem: str) -> Sequence[object]:
+    """The first `metaData` action of a checkpoint; Invalid if it is not one, or is much larger than it looks."""
     try:
-        rows = pq.read_table(io.BytesIO(data), columns=["metaData"]).column("metaData").to_pylist()
-    except (pa.ArrowException, OSError, ValueError) as error:
+        with pq.ParquetFile(io.BytesIO(data)) as file:
+            _check_uncompressed(file.metadata, uncompressed_bytes_max(len(data)))
+            for batch in file.iter_batches(_CHECKPOINT_ROWS, columns=["metaData"]):
+                found = batch.column("metaData").drop_null()
+                if len(found):
+                    return [{name: value for name, value in found[0].as_py().items() if value is not None}]
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise Invalid(f"file {stem}.checkpoint.parquet: not a Delta checkpoint: {error}") from error
-    return [{name: value for name, value in row.items() if value is not None} if row else None for row in rows]
+    return []
+
+
+def _check_uncompressed(file: pq.FileMetaData, bytes_max: int) -> None:
+    """Raise ValueError if the columns of `metaData` are larger than allowed. A page is never larger than 2 GiB."""
+    groups = [file.row_group(number) for number in range(file.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    size = sum(one.total_uncompressed_size for one in columns if one.path_in_schema.startswith("metaData."))
+    if size > bytes_max:
+        raise ValueError(f"its metaData has {size} bytes, at most {bytes_max} are allowed")
 
 
 def _first_metadata(actions: Sequence[object], stem: str) -> _Metadata | None:
