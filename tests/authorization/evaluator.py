@@ -113,8 +113,8 @@ def rule(*kinds: Kind, any_of: Iterable[str | tuple[str, ...]] = (), is_data: bo
     return Rule(frozenset(kinds), sets, manages=not is_data)
 
 
-def creation(privilege: str, *kinds: Kind) -> Rule:
-    return Rule(frozenset(kinds), (frozenset((privilege,)),), is_container=True)
+def creation(kinds: tuple[Kind, ...], *any_of: str) -> Rule:
+    return Rule(frozenset(kinds), tuple(frozenset((one,)) for one in any_of), is_container=True)
 
 
 def visibility(*kinds: Kind) -> Rule:
@@ -130,52 +130,58 @@ RULES: Final[dict[str, Rule]] = {
     "list": visibility(Kind.METASTORE, Kind.CATALOG, Kind.NAMESPACE),
     "load catalog": visibility(Kind.CATALOG),
     "load namespace": visibility(Kind.NAMESPACE),
-    "create catalog": creation("CREATE CATALOG", Kind.METASTORE),
-    "create namespace": creation("CREATE SCHEMA", Kind.CATALOG, Kind.NAMESPACE),
+    "create catalog": creation((Kind.METASTORE,), "CREATE CATALOG"),
+    "create namespace": creation((Kind.CATALOG, Kind.NAMESPACE), "CREATE SCHEMA"),
     "update catalog": rule(Kind.CATALOG),
     "update namespace": rule(Kind.NAMESPACE),
     "drop catalog": rule(Kind.CATALOG),
     "drop namespace": rule(Kind.NAMESPACE),
     # Tables.
-    "create table": creation("CREATE TABLE", Kind.NAMESPACE),
+    "create table": creation((Kind.NAMESPACE,), "CREATE TABLE"),
     "load table": rule(Kind.TABLE, any_of=("SELECT", "MODIFY")),
     "plan scan": rule(Kind.TABLE, any_of=("SELECT", "MODIFY"), is_data=True),
     "read table": rule(Kind.TABLE, any_of=("SELECT",), is_data=True),
     "write table": rule(Kind.TABLE, any_of=(("SELECT", "MODIFY"),), is_data=True),
     "report metrics": rule(Kind.TABLE, any_of=("SELECT", "MODIFY")),
-    "update table": rule(Kind.TABLE, any_of=("MODIFY",)),
+    # A commit can change data, so that a manager needs MODIFY, too.
+    "update table": rule(Kind.TABLE, any_of=("MODIFY",), is_data=True),
     "move table": rule(Kind.TABLE),
     "overwrite table": rule(Kind.TABLE),
     "drop table": rule(Kind.TABLE),
     "delete files": rule(Kind.TABLE, any_of=("MODIFY",), is_data=True),
     # Views, functions, volumes, models.
-    "create view": creation("CREATE VIEW", Kind.NAMESPACE),
+    # Unity Catalog has no privilege for views: it lets those create views who may create tables.
+    "create view": creation((Kind.NAMESPACE,), "CREATE VIEW", "CREATE TABLE"),
     "load view": rule(Kind.VIEW, any_of=("SELECT",)),
     "replace view": rule(Kind.VIEW),
     "drop view": rule(Kind.VIEW),
-    "create function": creation("CREATE FUNCTION", Kind.NAMESPACE),
+    "create function": creation((Kind.NAMESPACE,), "CREATE FUNCTION"),
     "load function": rule(Kind.FUNCTION, any_of=("EXECUTE",)),
     "drop function": rule(Kind.FUNCTION),
-    "create volume": creation("CREATE VOLUME", Kind.NAMESPACE),
+    "create volume": creation((Kind.NAMESPACE,), "CREATE VOLUME"),
     "load volume": rule(Kind.VOLUME, any_of=("READ VOLUME", "WRITE VOLUME")),
     "read volume": rule(Kind.VOLUME, any_of=("READ VOLUME",), is_data=True),
     "write volume": rule(Kind.VOLUME, any_of=(("READ VOLUME", "WRITE VOLUME"),), is_data=True),
     "update volume": rule(Kind.VOLUME),
     "drop volume": rule(Kind.VOLUME),
-    "create model": creation("CREATE MODEL", Kind.NAMESPACE),
+    "create model": creation((Kind.NAMESPACE,), "CREATE MODEL"),
     "load model": rule(Kind.MODEL, any_of=("EXECUTE",)),
     "read model": rule(Kind.MODEL, any_of=("EXECUTE",), is_data=True),
+    "write model": rule(Kind.MODEL, is_data=True),
     "update model": rule(Kind.MODEL),
     "drop model": rule(Kind.MODEL),
     # External locations.
-    "create external location": creation("CREATE EXTERNAL LOCATION", Kind.METASTORE),
+    "create external location": creation((Kind.METASTORE,), "CREATE EXTERNAL LOCATION"),
+    "load external location": visibility(Kind.EXTERNAL_LOCATION),
     "read files": rule(Kind.EXTERNAL_LOCATION, any_of=("READ FILES",), is_data=True),
     "write files": rule(Kind.EXTERNAL_LOCATION, any_of=(("READ FILES", "WRITE FILES"),), is_data=True),
     "use location for a table": rule(Kind.EXTERNAL_LOCATION, any_of=("CREATE EXTERNAL TABLE",)),
+    "use location for a volume": rule(Kind.EXTERNAL_LOCATION, any_of=("CREATE EXTERNAL VOLUME",)),
     "use location for a namespace": rule(Kind.EXTERNAL_LOCATION, any_of=("CREATE MANAGED STORAGE",)),
     "update external location": rule(Kind.EXTERNAL_LOCATION),
     "drop external location": rule(Kind.EXTERNAL_LOCATION),
-    # Grants.
+    # Grants and principals.
+    "manage principals": rule(Kind.METASTORE),
     "read grants": rule(Kind.METASTORE, Kind.CATALOG, Kind.NAMESPACE, *LEAVES, Kind.EXTERNAL_LOCATION),
     "change grants": rule(Kind.METASTORE, Kind.CATALOG, Kind.NAMESPACE, *LEAVES, Kind.EXTERNAL_LOCATION),
 }
@@ -184,18 +190,13 @@ RULES: Final[dict[str, Rule]] = {
 ANY_KIND: Final = frozenset(("BROWSE", "MANAGE"))
 APPLIES: Final[dict[Kind, frozenset[str]]] = {
     Kind.TABLE: ANY_KIND | {"SELECT", "MODIFY"},
-    Kind.VIEW: ANY_KIND | {"SELECT"},
+    Kind.VIEW: ANY_KIND | {"SELECT", "MODIFY"},  # For grants, a view is a table.
     Kind.VOLUME: ANY_KIND | {"READ VOLUME", "WRITE VOLUME"},
     Kind.FUNCTION: ANY_KIND | {"EXECUTE"},
     Kind.MODEL: ANY_KIND | {"EXECUTE"},
     Kind.EXTERNAL_LOCATION: ANY_KIND
     | {"READ FILES", "WRITE FILES", "CREATE EXTERNAL TABLE", "CREATE EXTERNAL VOLUME", "CREATE MANAGED STORAGE"},
 }
-# A catalog and a namespace are visible by any privilege that can be granted on a catalog or below.
-METASTORE_ONLY: Final = frozenset((
-    "CREATE CATALOG", "CREATE EXTERNAL LOCATION", "CREATE STORAGE CREDENTIAL", "IMPERSONATE",
-    "READ FILES", "WRITE FILES", "CREATE EXTERNAL TABLE", "CREATE EXTERNAL VOLUME", "CREATE MANAGED STORAGE",
-))  # fmt: skip
 USE: Final = {Kind.CATALOG: "USE CATALOG", Kind.NAMESPACE: "USE SCHEMA"}
 
 
@@ -255,20 +256,23 @@ def manages(world: World, principal: str, object_id: str) -> bool:
 
 
 def is_visible(world: World, principal: str, object_id: str) -> bool:
+    """Ownership, a privilege that applies, and for a catalog or namespace also a grant on something inside it.
+
+    Ownership of something inside does not count.
+    """
     kind = world.by_id[object_id].kind
     if kind is Kind.METASTORE or owns_or_owns_above(world, principal, object_id):
         return True
     held = privileges_on(world, principal, object_id)
     if kind in APPLIES:
         return bool(held & APPLIES[kind])
-    return bool(held - METASTORE_ONLY) or any(has_part_in(world, principal, one.id) for one in world.below(object_id))
+    return bool(held) or any(has_grant_on(world, principal, one.id) for one in world.below(object_id))
 
 
-def has_part_in(world: World, principal: str, object_id: str) -> bool:
-    """Whether the principal owns the object or has a grant directly on it."""
+def has_grant_on(world: World, principal: str, object_id: str) -> bool:
+    """Whether a grant names the object itself."""
     subjects = world.subjects(principal)
-    is_granted = any(grant.subject in subjects and grant.object_id == object_id for grant in world.grants)
-    return is_granted or owns(world, principal, object_id)
+    return any(grant.subject in subjects and grant.object_id == object_id for grant in world.grants)
 
 
 def visible_children(world: World, principal: str, object_id: str) -> set[str]:

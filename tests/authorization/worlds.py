@@ -1,5 +1,7 @@
 """Random worlds and questions for the tests of authorization."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from hypothesis import strategies as st
@@ -76,14 +78,36 @@ GRANTS_MAX: Final = 12
 def worlds(draw: st.DrawFn) -> World:
     """The tree is always the same; owners, grants and memberships differ."""
     # Most objects belong to a principal that asks nothing, as in a real workspace.
-    owners = st.sampled_from((None, "root", "root", "root", *SUBJECTS))
+    owners = st.sampled_from((None, "root", "root", "root", "root", *SUBJECTS))
     metastore = Securable(METASTORE, Kind.METASTORE, None, draw(st.sampled_from(("root", "root", "ann", "engineers"))))
     objects = (metastore, *(Securable(one, kind, parent, draw(owners)) for one, kind, parent in TREE))
-    granted = st.sampled_from([(one.id, privilege) for one in objects for privilege in GRANTABLE[one.kind]])
-    pairs = draw(st.lists(st.tuples(st.sampled_from(SUBJECTS), granted), max_size=GRANTS_MAX))
-    grants = frozenset(Grant(subject, privilege, object_id) for subject, (object_id, privilege) in pairs)
     memberships = frozenset(draw(st.lists(st.sampled_from(MEMBERSHIPS), max_size=4)))
-    return World(objects, grants, memberships)
+    grants = draw(st.lists(st.one_of(single_grants(objects), use_grants()), max_size=GRANTS_MAX))
+    return World(objects, frozenset(grant for drawn in grants for grant in drawn), memberships)
+
+
+def world_owned_by(owner: str, owners: Mapping[str, str] = MappingProxyType({})) -> World:
+    """The tree without grants. `owners` names other owners, by object."""
+    metastore = Securable(METASTORE, Kind.METASTORE, None, owners.get(METASTORE, owner))
+    return World((metastore, *(Securable(one, kind, parent, owners.get(one, owner)) for one, kind, parent in TREE)))
+
+
+def single_grants(objects: tuple[Securable, ...]) -> st.SearchStrategy[tuple[Grant, ...]]:
+    possible = [(one.id, privilege) for one in objects for privilege in GRANTABLE[one.kind]]
+    return st.builds(
+        lambda subject, granted: (Grant(subject, granted[1], granted[0]),),
+        st.sampled_from(SUBJECTS),
+        st.sampled_from(possible),
+    )
+
+
+def use_grants() -> st.SearchStrategy[tuple[Grant, ...]]:
+    """What most operations need first: the right to use a catalog and its namespaces."""
+    return st.builds(
+        lambda subject, catalog: (Grant(subject, "USE CATALOG", catalog), Grant(subject, "USE SCHEMA", catalog)),
+        st.sampled_from(SUBJECTS),
+        st.sampled_from((METASTORE, "main", "other")),
+    )
 
 
 def ids_of(*kinds: Kind) -> tuple[str, ...]:

@@ -159,7 +159,7 @@ SCAN_TABLE: Final = Rule(("SELECT", "MODIFY"), owner="object")
 READ_DATA: Final = Rule(("SELECT",), owner="object")
 WRITE_DATA: Final = Rule(all_of=("SELECT", "MODIFY"), owner="object")
 MODIFY_TABLE: Final = Rule(("MODIFY",), owner="object")
-PURGE_TABLE: Final = Rule(("MODIFY",))
+PURGE_TABLE: Final = Rule(("MODIFY",), owner="object")
 
 READ_VIEW: Final = Rule(("SELECT",))
 EXECUTE: Final = Rule(("EXECUTE",))
