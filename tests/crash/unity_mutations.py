@@ -14,7 +14,7 @@ from sandur.operations.containers.catalogs import create_catalog, load_catalog, 
 from sandur.operations.containers.drop import drop_catalog
 from sandur.operations.delta.tables import NewTable
 from sandur.operations.lake import Lake
-from sandur.operations.unity import access, model_versions, registry, schemas, securables, tables
+from sandur.operations.unity import access, grants, model_versions, registry, schemas, securables, tables
 from sandur.operations.unity.lists import ListRequest
 from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
@@ -183,8 +183,7 @@ RENAME_MODEL: Final = Mutation(
 
 
 async def _grants(server: Lake) -> object:
-    found = await access.load_grants(server, "catalog", "main")
-    return found.assignments if found else {}
+    return await grants.load_grants(server, "catalog", "main")
 
 
 async def _registered(server: Lake) -> list[str]:
@@ -302,12 +301,12 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "update grants",
-        lambda server, sent: access.update_grants(
+        lambda server, sent: grants.update_grants(
             server, "catalog", "main", (PermissionsChange("old@x.org", ("SELECT",), ()),), sent
         ),
         _grants,
         {"old@x.org": ("SELECT",)},
-        undone=lambda server, sent: access.update_grants(
+        undone=lambda server, sent: grants.update_grants(
             server, "catalog", "main", (PermissionsChange("old@x.org", (), ("SELECT",)),), sent
         ),
         undone_as={},

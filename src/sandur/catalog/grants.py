@@ -1,66 +1,104 @@
-"""Grants: which principal has which privileges on a securable."""
+"""Changes of the grants on one securable, and what a caller sees of them: names in requests, ids in the manifest."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from sandur.catalog.privileges import UNITY_PRIVILEGES, UnityPrivilege
-from sandur.catalog.records import LastChange, Record
+from sandur.catalog.privileges import PRIVILEGES, UNITY_PRIVILEGES, Chain, Privilege, UnityPrivilege
+from sandur.catalog.security import EVERYONE, Authority, ObjectGrants
 from sandur.catalog.users import user_not_found
 from sandur.errors import Invalid
 
-PRINCIPALS_MAX: Final = 10_000
-"""The most principals with privileges on one securable: they share one record."""
+SUBJECTS_MAX: Final = 10_000
+"""The most subjects with privileges on one securable: they share one segment."""
 
 _NAME_CHARS_MAX: Final = 255
-_ORDER: Final = {privilege: place for place, privilege in enumerate(UNITY_PRIVILEGES)}
+_ORDER: Final[Mapping[str, int]] = {privilege: place for place, privilege in enumerate(PRIVILEGES)}
+
+Assignments = Mapping[str, Sequence[str]]
+"""The privileges on one securable by the name of the subject, sorted by name."""
 
 
-class Grants(Record, frozen=True, kw_only=True):
-    """The privileges on one securable by principal. They belong to its id: a later securable of that name has none."""
+class GrantChange(msgspec.Struct, frozen=True):
+    """What one principal, group or role gets and loses. `principal` is its name."""
 
-    assignments: dict[str, tuple[UnityPrivilege, ...]] = msgspec.field(default_factory=dict)
-    change: LastChange | None = None
+    principal: str
+    add: tuple[Privilege, ...] | None = None
+    remove: tuple[Privilege, ...] | None = None
 
 
-class PermissionsChange(msgspec.Struct, frozen=True):
+class PermissionsChange(GrantChange, frozen=True):
+    """A change in Unity Catalog's API, which knows fewer privileges."""
+
     principal: str
     add: tuple[UnityPrivilege, ...] | None = None
     remove: tuple[UnityPrivilege, ...] | None = None
 
 
-def apply_permission_changes(
-    grants: Grants | None, changes: Sequence[PermissionsChange], known: Collection[str]
-) -> Grants:
-    """The grants after the changes, in their order; raises Invalid for a change that contradicts itself.
+def subject_id(authority: Authority, name: str) -> str | None:
+    """The id under which grants name a principal, a group, a role or everyone; None if the name is not registered."""
+    if name == EVERYONE:
+        return EVERYONE
+    found = authority.principal_named(name) or authority.group_named(name)
+    return found.id if found else None
 
-    Raises NotFound for a principal that is not known, unless it only loses privileges that it has.
-    """
-    before = grants or Grants()
-    assignments = dict(before.assignments)
+
+def subject_name(authority: Authority, id_: str) -> str:
+    """The name of a subject. One that is not registered is known by its id alone."""
+    found = authority.principal(id_) or authority.groups.get(id_)
+    return found.name if found else id_
+
+
+def check_changes(changes: Sequence[GrantChange]) -> None:
+    """Raise Invalid for a change that contradicts itself, or that names no principal."""
     for change in changes:
-        added, removed = set(change.add or ()), set(change.remove or ())
         if not change.principal or len(change.principal) > _NAME_CHARS_MAX:
             raise Invalid(f"Invalid principal {change.principal[:_NAME_CHARS_MAX]!r}: expected 1 to 255 characters")
-        if both := sorted(added & removed):
+        if both := sorted(set(change.add or ()) & set(change.remove or ())):
             raise Invalid(f"Principal {change.principal}: {', '.join(both)} cannot be both added and removed")
-        if change.principal not in known and (added or change.principal not in assignments):
+
+
+def apply_changes(
+    granted: ObjectGrants | None, chain: Chain, changes: Sequence[GrantChange], ids: Mapping[str, str | None]
+) -> ObjectGrants | None:
+    """The grants on the last link of the chain after the changes, in their order; None if nothing is left.
+
+    `ids` are the ids of the subjects that the changes name. Raises NotFound for a name that has none.
+    """
+    subjects = dict(granted.subjects) if granted else {}
+    for change in changes:
+        id_ = ids[change.principal]
+        if id_ is None:
             raise user_not_found(change.principal)
-        left = (set(assignments.get(change.principal, ())) | added) - removed
+        left = (set(subjects.get(id_, ())) | set(change.add or ())) - set(change.remove or ())
         if left:
-            assignments[change.principal] = tuple(sorted(left, key=lambda privilege: _ORDER[privilege]))
+            subjects[id_] = tuple(sorted(left, key=lambda privilege: _ORDER.get(privilege, len(_ORDER))))
         else:
-            assignments.pop(change.principal, None)
-    if len(assignments) > PRINCIPALS_MAX:
-        raise Invalid(f"Too many principals: {len(assignments)}, at most {PRINCIPALS_MAX} are allowed")
-    if assignments == before.assignments:
-        return before
-    return msgspec.structs.replace(before, assignments=assignments)
+            subjects.pop(id_, None)
+    if len(subjects) > SUBJECTS_MAX:
+        raise Invalid(f"Too many principals: {len(subjects)}, at most {SUBJECTS_MAX} are allowed")
+    if not subjects:
+        return None
+    # A right inside a container makes that container visible. Every caller sees the metastore.
+    above = tuple(link.id for link in chain[1:-1])
+    return ObjectGrants(type=chain[-1].type, subjects=subjects, above=above)
 
 
-def permissions_list(grants: Grants | None, principal: str | None = None) -> Mapping[str, object]:
-    """The grants of one principal, or of all, sorted by principal."""
-    assignments = sorted(grants.assignments.items()) if grants else ()
-    listed = [(name, privileges) for name, privileges in assignments if principal in {None, "", name}]
+def assignments_of(
+    authority: Authority, granted: ObjectGrants | None, only: Collection[str] | None = None
+) -> dict[str, tuple[str, ...]]:
+    """The privileges by the name of the subject; with `only`, of these subject ids alone."""
+    named = {
+        subject_name(authority, id_): privileges
+        for id_, privileges in (granted.subjects.items() if granted else ())
+        if only is None or id_ in only
+    }
+    return dict(sorted(named.items()))
+
+
+def permissions_list(assignments: Assignments, principal: str | None = None) -> Mapping[str, object]:
+    """The assignments in the form of Unity Catalog's API, whose clients reject a privilege that they do not know."""
+    known = {name: [one for one in held if one in UNITY_PRIVILEGES] for name, held in assignments.items()}
+    listed = [(name, held) for name, held in known.items() if held and principal in {None, "", name}]
     return {"privilege_assignments": [{"principal": name, "privileges": held} for name, held in listed]}

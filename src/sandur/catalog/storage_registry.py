@@ -156,6 +156,12 @@ def location_named(registry: StorageRegistry | None, name: str) -> ExternalLocat
     return found
 
 
+def location_covering(registry: StorageRegistry, location: str) -> ExternalLocation | None:
+    """The external location that the location is at or below; None if there is none. They never overlap."""
+    plain = normalize_location(location)
+    return next((one for one in registry.locations.values() if is_within(plain, one.url)), None)
+
+
 def without_credential(registry: StorageRegistry, name: str, *, force: bool) -> StorageRegistry:
     """The registry without a credential; raises Invalid if a location uses it, unless `force` is set."""
     credential = credential_named(registry, name)

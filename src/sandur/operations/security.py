@@ -1,13 +1,14 @@
 """Change principals, groups and grants: write new segments aside, then swap the manifest that names them (A11)."""
 
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.records import Request
+from sandur.catalog.records import Record, Request
 from sandur.catalog.security import (
     GROUPS,
     Authority,
@@ -22,7 +23,7 @@ from sandur.catalog.security import (
 from sandur.operations.access import NO_AUTHORITY, Security
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Versioned, gather_all
+from sandur.storage.cell import Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT, Version
 
 _NO_SEGMENT: Final = SecuritySegment()
@@ -43,18 +44,44 @@ class SecurityEdit:
     bumps: bool = False
 
 
+class Metastore(Record, frozen=True, kw_only=True):
+    """The id of a lake as a metastore, as releases without a manifest stored it."""
+
+    id: str
+
+
+async def metastore_id(lake: Lake) -> str:
+    """The id of the lake as a metastore: that of the manifest, or a stored one, or else one made of its address."""
+    authority = await lake.feature(Security).read()
+    return authority.manifest.metastore_id or await _first_metastore_id(lake)
+
+
+async def _first_metastore_id(lake: Lake) -> str:
+    """The id while there is no manifest: every request finds the same one."""
+    stored = await Cell(lake.store, lake.layout.metastore(), Metastore, lake.clock).read()
+    return stored.value.id if stored else str(uuid.uuid5(uuid.NAMESPACE_URL, lake.area))
+
+
 class SecurityChange:
     """One request to change the manifest.
 
-    `decide` gets the authority that the swap will replace, and decides on it, the right to make the change included
-    (A11). After a lost swap it decides again.
+    `decide` gets the authority that the swap will replace, and decides on it (A11). `authorize` decides on the same
+    authority whether the caller may make the change, and reads owners for it: after the manifest, before the swap
+    (A12). It also runs before an earlier answer is returned (A9). After a lost swap both run again.
     """
 
     def __init__(
-        self, lake: Lake, request: Request, operation: str, decide: Callable[[Authority], SecurityEdit]
+        self,
+        lake: Lake,
+        request: Request,
+        operation: str,
+        decide: Callable[[Authority], SecurityEdit],
+        authorize: Callable[[Authority], Awaitable[None]] | None = None,
     ) -> None:
         self._lake = lake
         self._decide = decide
+        self._authorize = authorize
+        self._metastore_id = ""
         self._authority = NO_AUTHORITY
         self._segments: dict[str, SecuritySegment] = {}
         self.edit = SecurityEdit()
@@ -75,13 +102,16 @@ class SecurityChange:
 
     async def _read(self) -> Versioned[SecurityManifest] | None:
         self._authority = await self._lake.feature(Security).read()
+        if self._authorize:
+            await self._authorize(self._authority)
         if not self._authority.version:
+            self._metastore_id = await _first_metastore_id(self._lake)
             return None
         return Versioned(self._authority.manifest, Version(self._authority.version))
 
     def _next_manifest(self, found: SecurityManifest | None) -> SecurityManifest:
         self.edit = self._decide(self._authority)
-        before = found or SecurityManifest(number=0, metastore_id=self._lake.clock.new_uuid())
+        before = found or SecurityManifest(number=0, metastore_id=self._metastore_id)
         self._segments = {}
         named = dict(before.segments)
         for shard, segment in self._edited_segments().items():
@@ -125,3 +155,22 @@ V = TypeVar("V", Principal, Group, ObjectGrants)
 def _with(entries: Mapping[str, V], id_: str, value: V | None) -> dict[str, V]:
     kept = {key: held for key, held in entries.items() if key != id_}
     return kept if value is None else {**kept, id_: value}
+
+
+def without_subject(authority: Authority, id_: str) -> SecurityEdit:
+    """The edit that takes all grants and memberships of a principal, group or role: they go in one swap with it."""
+    grants: dict[str, ObjectGrants | None] = {}
+    for shard in authority.shards.values():
+        for object_id, granted in shard.segment.grants.items():
+            if id_ in granted.subjects:
+                left = {subject: held for subject, held in granted.subjects.items() if subject != id_}
+                grants[object_id] = replace(granted, subjects=left) if left else None
+    groups: dict[str, Group | None] = {
+        group.id: replace(group, members=tuple(member for member in group.members if member != id_))
+        for group in authority.groups.values()
+        if id_ in group.members
+    }
+    if id_ in authority.groups:
+        groups[id_] = None
+    principals: dict[str, Principal | None] = {id_: None} if authority.principal(id_) else {}
+    return SecurityEdit(principals=principals, groups=groups, grants=grants)

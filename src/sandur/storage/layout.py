@@ -290,9 +290,6 @@ class Layout:
     def security_manifest(self) -> str:
         return f"{self.root}security/manifest.json"
 
-    def grants(self, securable_type: str, securable_id: str) -> str:
-        return f"{self.root}grants/{encode_segment(securable_type)}/{encode_segment(securable_id)}{_JSON}"
-
     # Requests in progress.
 
     commit_claims_folder = _folder("iceberg_idempotency")

@@ -120,14 +120,18 @@ async def test_a_grant_to_an_unknown_principal_is_refused_and_grants_nothing(uni
     assert (await unity.patch(path, grant("anonymous", ["SELECT"]))).status_code == 200  # The caller.
 
 
-async def test_a_dropped_user_loses_its_privileges_but_gets_no_more(unity: Unity, control: Unity) -> None:
+async def test_a_dropped_user_takes_its_privileges_along(unity: Unity, control: Unity) -> None:
     path = "/permissions/catalog/main"
     await unity.patch(path, grant(ME, ["SELECT", "MODIFY"]))
+    await unity.patch(path, grant(YOU, ["SELECT"]))
     listed = (await control.get("/scim2/Users", filter=f'userName eq "{ME}"')).json()
     await control.delete(f"/scim2/Users/{listed['Resources'][0]['id']}")
 
-    assert code(await unity.patch(path, grant(ME, ["USE CATALOG"]))) == (404, "NOT_FOUND")
-    assert (await unity.patch(path, grant(ME, remove=["SELECT", "MODIFY"]))).json() == {"privilege_assignments": []}
+    left = (await unity.get(path)).json()["privilege_assignments"]
+    await control.made("/scim2/Users", {"emails": [{"value": ME}]})
+
+    assert left == [{"principal": YOU, "privileges": ["SELECT"]}]
+    assert (await unity.get(path, principal=ME)).json() == {"privilege_assignments": []}  # A3
 
 
 async def test_the_metastore_has_one_id_for_concurrent_first_requests(unity: Unity) -> None:

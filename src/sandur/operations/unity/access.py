@@ -1,26 +1,19 @@
-"""Users, and the grants on securables: grants are stored by the id of the securable, so they survive a rename."""
+"""Users of Unity Catalog's API."""
 
-import uuid
-from collections.abc import Sequence
-from typing import Final, assert_never
+from collections.abc import Collection, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
-from sandur.catalog.grants import Grants, PermissionsChange, apply_permission_changes
-from sandur.catalog.identifiers import parse_full_name, parse_schema_name
-from sandur.catalog.privileges import SecurableType
-from sandur.catalog.records import Record, Request
-from sandur.catalog.storage_registry import credential_named, location_named
+from sandur.catalog.records import Request
+from sandur.catalog.security import Authority
 from sandur.catalog.users import User, UserResource, apply_resource, primary_email, user_id, user_not_found
-from sandur.errors import AlreadyExists, BadRequest, NotFound
-from sandur.operations.containers.catalogs import ensure_catalog, load_catalog
+from sandur.errors import AlreadyExists, BadRequest
+from sandur.operations.access import Security
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.index.truth import list_keys
 from sandur.operations.lake import Lake
-from sandur.operations.unity.registry import load_registry
-from sandur.operations.unity.schemas import load_schema
-from sandur.operations.unity.securables import load_securable
-from sandur.operations.unity.tables import load_table
+from sandur.operations.security import SecurityChange, SecurityEdit, without_subject
 from sandur.storage.cell import Cell, gather_in_batches
 
 READS_AT_ONCE: Final = 64
@@ -65,7 +58,26 @@ async def update_user(lake: Lake, id_: str, resource: UserResource, request: Req
     return await RecordChange(lake, _user_cell(lake, lake.layout.user(id_)), request, "update-user", decide).run()
 
 
+async def find_users(lake: Lake, emails: Collection[str]) -> Collection[str]:
+    """Those of the addresses that belong to a user."""
+    keys = [lake.layout.user(user_id(email)) for email in emails]
+    found = await gather_in_batches(keys, lambda key: _user_cell(lake, key).read(), at_once=READS_AT_ONCE)
+    live = {user.value.email for user in found if user and user.value.state == "live"}
+    return live.intersection(emails)
+
+
 async def drop_user(lake: Lake, id_: str, request: Request) -> None:
+    """Drop a user; its grants and memberships go first, so that no crash leaves them behind."""
+    found = await _user_cell(lake, lake.layout.user(id_)).read()
+    email = found.value.email if found else ""
+
+    def forget(authority: Authority) -> SecurityEdit:
+        principal = authority.principal_named(email)
+        return without_subject(authority, principal.id) if principal else SecurityEdit()
+
+    if (await lake.feature(Security).read()).principal_named(email):
+        await SecurityChange(lake, request, "drop-principal", forget).run()
+
     def decide(found: User | None) -> User:
         return replace(_require_live(found, id_), state="dropped", changed_ms=lake.clock.now_ms())
 
@@ -80,82 +92,3 @@ def _require_live(user: User | None, id_: str) -> User:
     if user is None or user.state == "dropped":
         raise user_not_found(id_)
     return user
-
-
-class Metastore(Record, frozen=True, kw_only=True):
-    """The id of a lake as a metastore."""
-
-    id: str
-
-
-async def metastore_id(lake: Lake, *, keeps: bool = False) -> str:
-    """The id of the lake as a metastore: the stored one, or else one made of its address, which `keeps` stores."""
-    cell = Cell(lake.store, lake.layout.metastore(), Metastore, lake.clock)
-    made = Metastore(id=str(uuid.uuid5(uuid.NAMESPACE_URL, lake.area)))
-    if keeps:
-        stored = await cell.update(lambda found: None if found else made, is_idempotent=True)
-    else:
-        stored = await cell.read()
-    return stored.value.id if stored else made.id
-
-
-async def load_grants(lake: Lake, securable_type: SecurableType, full_name: str) -> Grants | None:
-    """The grants on a securable; None if there are no grants, NotFound if the securable does not exist."""
-    securable_id = await _id_of(lake, securable_type, full_name)
-    # A default catalog that nothing has created has no id.
-    found = await _grants_cell(lake, securable_type, securable_id).read() if securable_id else None
-    return found.value if found else None
-
-
-async def update_grants(
-    lake: Lake,
-    securable_type: SecurableType,
-    full_name: str,
-    changes: Sequence[PermissionsChange],
-    request: Request,
-) -> Grants:
-    """Change the grants on a securable; NotFound for a principal that is neither a user nor the caller."""
-    if securable_type == "catalog":
-        await ensure_catalog(lake, full_name)
-    elif securable_type == "metastore":
-        await metastore_id(lake, keeps=True)
-    cell = _grants_cell(lake, securable_type, await _id_of(lake, securable_type, full_name))
-    principals = sorted({change.principal for change in changes} - {request.source.principal})
-    users = await gather_in_batches(
-        principals, lambda email: _user_cell(lake, lake.layout.user(user_id(email))).read(), at_once=READS_AT_ONCE
-    )
-    live = {email for email, user in zip(principals, users, strict=True) if user and user.value.state == "live"}
-    known = live | {request.source.principal}
-    change = RecordChange(
-        lake, cell, request, "update-permissions", lambda found: apply_permission_changes(found, changes, known)
-    )
-    return await change.run()
-
-
-def _grants_cell(lake: Lake, securable_type: SecurableType, securable_id: str) -> Cell[Grants]:
-    return Cell(lake.store, lake.layout.grants(securable_type, securable_id), Grants, lake.clock)
-
-
-async def _id_of(lake: Lake, securable_type: SecurableType, full_name: str) -> str:  # noqa: PLR0911 - one line per type
-    match securable_type:
-        case "metastore":
-            found = await metastore_id(lake)
-            if full_name not in {found, "metastore"}:
-                raise NotFound(f"Metastore does not exist: {full_name}", subject="metastore")
-            return found
-        case "catalog":
-            return (await load_catalog(lake, full_name)).id
-        case "schema":
-            return (await load_schema(lake, parse_schema_name(full_name))).schema_id
-        case "table":
-            return (await load_table(lake, parse_full_name(full_name))).table_id
-        case "function" | "volume":
-            return (await load_securable(lake, parse_full_name(full_name), securable_type)).uuid
-        case "registered_model":
-            return (await load_securable(lake, parse_full_name(full_name), "model")).uuid
-        case "external_location":
-            return location_named(await load_registry(lake), full_name).id
-        case "credential":
-            return credential_named(await load_registry(lake), full_name).id
-        case _:
-            assert_never(securable_type)

@@ -1,4 +1,4 @@
-"""Handlers for users (SCIM), tokens (OAuth 2), grants and the metastore."""
+"""Handlers for users (SCIM) and tokens (OAuth 2)."""
 
 import base64
 import binascii
@@ -8,8 +8,6 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.grants import PermissionsChange, permissions_list
-from sandur.catalog.privileges import SECURABLE_TYPES, SecurableType
 from sandur.catalog.users import Email, User, UserResource, filter_users, resource_of, user_id
 from sandur.errors import BadRequest, NotFound
 from sandur.operations.unity import access as operations
@@ -28,10 +26,6 @@ _SET_COOKIE: Final = header_name("Set-Cookie")
 _BASIC: Final = "basic "
 _PAGE_MAX: Final = 1_000
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-
-
-class UpdatePermissions(msgspec.Struct, frozen=True):
-    changes: tuple[PermissionsChange, ...]
 
 
 async def create_user(call: Call) -> Answer:
@@ -109,23 +103,6 @@ async def logout(call: Call) -> Answer:
     return json_answer(b"{}", (_SET_COOKIE, _cookie("", 0)))
 
 
-async def load_permissions(call: Call) -> Answer:
-    found = await operations.load_grants(call.lake, _securable_type(call), call.value("full_name"))
-    return answer_with(permissions_list(found, call.query.get("principal")))
-
-
-async def update_permissions(call: Call) -> Answer:
-    body = call.body(UpdatePermissions, "update permissions request")
-    changed = await operations.update_grants(
-        call.lake, _securable_type(call), call.value("full_name"), body.changes, call.request()
-    )
-    return answer_with(permissions_list(changed))
-
-
-async def load_metastore(call: Call) -> Answer:
-    return answer_with({"metastore_id": await operations.metastore_id(call.lake)})
-
-
 def _subject_token(subject_token: str | None, subject_type: str | None) -> str:
     if not subject_token:
         raise BadRequest("subject_token is missing")
@@ -164,11 +141,3 @@ def _resource(user: User) -> UserResource:
 
 def _time(milliseconds: int) -> str:
     return (_EPOCH + dt.timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
-
-
-def _securable_type(call: Call) -> SecurableType:
-    text = call.value("securable_type").lower()
-    for known in SECURABLE_TYPES:
-        if text == known:
-            return known
-    raise BadRequest(f"Invalid securable type {text[:40]!r}: expected one of {', '.join(SECURABLE_TYPES)}")

@@ -5,7 +5,7 @@ from typing import Final
 from sandur.catalog import privileges
 from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
 from sandur.server.app import Dialect, Route, Router
-from sandur.server.unity_rest import access, catalogs, securables, storage, tables
+from sandur.server.unity_rest import access, catalogs, grants, securables, storage, tables
 from sandur.server.unity_rest.errors import ERRORS
 
 _CREATE_TABLE: Final = Needs("schema", privileges.CREATE_TABLE, {"location": privileges.CREATE_EXTERNAL_TABLE})
@@ -163,17 +163,17 @@ CLASSIC_ROUTES: Final = (
         "GET",
         "/permissions/{securable_type}/{full_name}",
         "getPermissions",
-        access.load_permissions,
+        grants.load_permissions,
         Needs("metastore", further={"all": privileges.MANAGED}),
     ),
     Route(
         "PATCH",
         "/permissions/{securable_type}/{full_name}",
         "updatePermissions",
-        access.update_permissions,
+        grants.update_permissions,
         Needs("metastore", privileges.MANAGED),
     ),
-    Route("GET", "/metastore_summary", "getMetastoreSummary", access.load_metastore, AUTHENTICATED),
+    Route("GET", "/metastore_summary", "getMetastoreSummary", grants.load_metastore, AUTHENTICATED),
     Route(
         "POST",
         "/credentials",

@@ -1,0 +1,175 @@
+"""The grants on securables, in the manifest: who has them, who may change them, and what somebody may do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import msgspec
+
+from sandur.catalog.grants import (
+    Assignments,
+    GrantChange,
+    apply_changes,
+    assignments_of,
+    check_changes,
+    subject_id,
+)
+from sandur.catalog.identifiers import Identifier, Kind, parse_full_name, parse_schema_name
+from sandur.catalog.privileges import Chain, Link, SecurableType
+from sandur.catalog.records import RegistryEntry, Request
+from sandur.catalog.security import Authority, Principal
+from sandur.catalog.storage_registry import StorageRegistry, credential_named, location_named
+from sandur.errors import NotFound
+from sandur.operations.access import Security, catalog_chain, may_see, name_chain, require
+from sandur.operations.containers.catalogs import ensure_catalog, load_catalog
+from sandur.operations.containers.records import catalog_not_found
+from sandur.operations.delta.tables import table_not_found
+from sandur.operations.lake import Lake
+from sandur.operations.name_access import registry_cell, visible_chain
+from sandur.operations.security import SecurityChange, SecurityEdit, metastore_id
+from sandur.operations.tables.names import EVERY_FORMAT, namespace_not_found, resolve_name
+from sandur.operations.unity.access import find_users
+from sandur.operations.unity.securables import securable_not_found
+
+UPDATE_GRANTS: Final = "update-permissions"
+
+_KINDS: Final[dict[SecurableType, tuple[Kind, ...]]] = {
+    "table": ("table", "view"),
+    "function": ("function",),
+    "volume": ("volume",),
+    "registered_model": ("model",),
+}
+
+
+class Target(NamedTuple):
+    """A securable that a request names: its chain, and the error of one that does not exist."""
+
+    chain: Chain
+    missing: NotFound
+
+    @property
+    def id(self) -> str:
+        return self.chain[-1].id
+
+
+async def load_grants(lake: Lake, securable_type: SecurableType, full_name: str) -> Assignments:
+    """The grants on a securable; NotFound if it does not exist.
+
+    Who may change the grants gets all of them, and every other caller its own ones.
+    """
+    authority = await lake.feature(Security).read()
+    target = await find_target(lake, authority, securable_type, full_name)
+    require(lake, authority, target.chain, missing=target.missing)
+    granted, access = authority.granted(target.id), lake.access
+    if access is None or authority.decide(access.caller, target.chain, access.rule("all")).outcome == "allowed":
+        return assignments_of(authority, granted)
+    return assignments_of(authority, granted, authority.subjects(access.caller))
+
+
+async def update_grants(
+    lake: Lake,
+    securable_type: SecurableType,
+    full_name: str,
+    changes: Sequence[GrantChange],
+    request: Request,
+) -> Assignments:
+    """Change the grants on a securable and return them; NotFound for a principal that does not exist."""
+    check_changes(changes)
+    if securable_type == "catalog" and lake.access is None:
+        await ensure_catalog(lake, full_name)
+    users = await find_users(lake, {change.principal for change in changes})
+    made = {name: Principal(id=lake.clock.new_uuid(), name=name, kind="user") for name in users}
+    change = _GrantsChange(lake, securable_type, full_name, changes, request, made)
+    answer = await SecurityChange(lake, request, UPDATE_GRANTS, change.decide, change.authorize).run()
+    return msgspec.json.decode(answer, type=dict[str, tuple[str, ...]])
+
+
+@dataclass
+class _GrantsChange:
+    """One request to change grants; `made` are principals that the change registers, by name."""
+
+    lake: Lake
+    securable_type: SecurableType
+    full_name: str
+    changes: Sequence[GrantChange]
+    request: Request
+    made: Mapping[str, Principal]
+    chain: Chain = ()
+
+    async def authorize(self, authority: Authority) -> None:
+        """A11, A12: decide on the manifest that is swapped, and on owners that are read after it."""
+        target = await find_target(self.lake, authority, self.securable_type, self.full_name)
+        require(self.lake, authority, target.chain, missing=target.missing)
+        if not target.id:  # The default catalog, before anything has created it.
+            raise target.missing
+        self.chain = target.chain
+
+    def decide(self, authority: Authority) -> SecurityEdit:
+        ids: dict[str, str | None] = {}
+        added: dict[str, Principal | None] = {}
+        for name in {change.principal for change in self.changes}:
+            ids[name] = subject_id(authority, name) or _own_id(self.request, name)
+            if ids[name] is None and (principal := self.made.get(name)):
+                ids[name], added[principal.id] = principal.id, principal
+        object_id = self.chain[-1].id
+        before = authority.granted(object_id)
+        after = apply_changes(before, self.chain, self.changes, ids)
+        names = {principal.id: principal.name for principal in self.made.values()}
+        answer = {names.get(name, name): held for name, held in assignments_of(authority, after).items()}
+        grants = {} if after == before else {object_id: after}
+        return SecurityEdit(principals=added, grants=grants, answer=dict(sorted(answer.items())))
+
+
+def _own_id(request: Request, name: str) -> str | None:
+    """The id of the caller, if the name is its own: it need not be registered."""
+    return request.source.principal_id or name if name == request.source.principal else None
+
+
+async def find_target(lake: Lake, authority: Authority, securable_type: SecurableType, full_name: str) -> Target:
+    """The securable of that name; NotFound for the first part of the name that is missing or hidden.
+
+    The records are read now, so that an owner who has just changed counts (A12).
+    """
+    match securable_type:
+        case "metastore":
+            id_ = authority.manifest.metastore_id or await metastore_id(lake)
+            missing = NotFound(f"Metastore does not exist: {full_name}", subject="metastore")
+            if full_name not in {id_, "metastore"}:
+                raise missing
+            return Target((authority.metastore._replace(id=id_),), missing)
+        case "catalog":
+            catalog = await load_catalog(lake.acting_for(None), full_name)
+            return Target(catalog_chain(authority, catalog), catalog_not_found(full_name))
+        case "schema":
+            namespace = parse_schema_name(full_name)
+            return Target(await visible_chain(lake, authority, namespace), namespace_not_found(namespace))
+        case "table" | "function" | "volume" | "registered_model":
+            return await _find_named(lake, authority, parse_full_name(full_name), securable_type)
+        case "external_location" | "credential":
+            return await _find_registered(lake, authority, securable_type, full_name)
+
+
+async def _find_named(lake: Lake, authority: Authority, identifier: Identifier, type_: SecurableType) -> Target:
+    kinds = _KINDS[type_]
+    missing = table_not_found(identifier) if type_ == "table" else securable_not_found(identifier, kinds[0])
+    found = await resolve_name(lake, identifier)
+    if found is None or not any(found.is_a(kind, EVERY_FORMAT) for kind in kinds):
+        await visible_chain(lake, authority, identifier.namespace)
+        raise missing
+    chain = await name_chain(lake, authority, found, missing=missing)
+    if not may_see(lake, authority, chain):
+        await visible_chain(lake, authority, identifier.namespace)
+    return Target(chain, missing)
+
+
+async def _find_registered(lake: Lake, authority: Authority, type_: SecurableType, name: str) -> Target:
+    held = await registry_cell(lake).read()
+    registry = held.value if held else StorageRegistry()
+    entry: RegistryEntry
+    if type_ == "credential":
+        missing = NotFound(f"Credential does not exist: {name}", subject="credential")
+        entry = credential_named(registry, name)
+    else:
+        missing = NotFound(f"External location does not exist: {name}", subject="external location")
+        entry = location_named(registry, name)
+    return Target((authority.metastore, Link(entry.id, type_, entry.name, entry.owner_id)), missing)

@@ -1,0 +1,186 @@
+"""Grants in the manifest: who may change and see them, what a change promises, and what a drop takes along."""
+
+import asyncio
+from functools import partial
+
+import pytest
+from msgspec.structs import replace
+
+from sandur.catalog.grants import GrantChange
+from sandur.catalog.privileges import SecurableType
+from sandur.catalog.security import Authority
+from sandur.errors import Forbidden, NotFound, SandurError, Unauthenticated
+from sandur.operations.access import Security
+from sandur.operations.lake import Lake
+from sandur.operations.security import SecurityChange, SecurityEdit, without_subject
+from sandur.operations.unity.grants import load_grants, update_grants
+from sandur.storage.memory import MemoryStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.operations.hooked_store import HookedStore
+from tests.operations.lakes import make_lake
+from tests.operations.principals import ADMIN, GRANT, SHOW, acting, add_principals, grant, id_of, request_of, revoke
+from tests.operations.requests import create, identifier_of, keyed_request, request, set_up_catalog
+
+TABLE = "main.a.t"
+
+
+@pytest.fixture
+async def lake() -> Lake:
+    """A table `main.a.t` of the principal `owner`, and principals without rights."""
+    lake = make_lake()
+    await set_up_catalog(lake)
+    await create(lake, "t")
+    await add_principals(lake, "owner", "reader", "other", team=("reader",))
+    await give(lake, "owner")
+    return lake
+
+
+async def give(lake: Lake, name: str) -> None:
+    """Make the principal the owner of the table."""
+    found = await lake.name(identifier_of("t")).read()
+    assert found
+    pointer = await lake.pointer(found.value.uuid).read()
+    assert pointer
+    await lake.pointer(found.value.uuid).swap(replace(pointer.value, owner_id=id_of(name)), expected=pointer.version)
+
+
+async def change(lake: Lake, by: str, to: str, type_: SecurableType = "table", full_name: str = TABLE) -> object:
+    sent = request_of(by, f"grant {lake.clock.new_id()}")
+    return await update_grants(acting(lake, by, GRANT), type_, full_name, (GrantChange(to, ("SELECT",)),), sent)
+
+
+async def shown(lake: Lake, by: str) -> object:
+    return await load_grants(acting(lake, by, SHOW), "table", TABLE)
+
+
+async def test_owners_and_managers_may_grant_and_others_may_not(lake: Lake) -> None:
+    await grant(lake, "owner", "catalog", "main", "USE CATALOG", "USE SCHEMA")
+    assert await change(lake, "owner", "reader") == {"reader": ("SELECT",)}
+    assert await change(lake, ADMIN, "other") == {"other": ("SELECT",), "reader": ("SELECT",)}
+
+    with pytest.raises(Forbidden, match="USE CATALOG on catalog main"):
+        await change(lake, "reader", "reader")
+    await grant(lake, "reader", "catalog", "main", "USE CATALOG", "USE SCHEMA")
+    with pytest.raises(Forbidden, match=r"MANAGE or ownership on table a\.t"):
+        await change(lake, "reader", "reader")
+    await grant(lake, "team", "schema", "main.a", "MANAGE")
+
+    assert await change(lake, "reader", "everyone")
+
+
+async def test_a_securable_that_the_caller_must_not_see_reads_as_missing(lake: Lake) -> None:
+    names: list[tuple[SecurableType, str, str]] = [
+        ("catalog", "main", "none"),
+        ("schema", "main.a", "none.a"),
+        ("table", "main.a.t", "none.a.t"),
+        ("table", "main.a.none", "none.a.none"),
+    ]
+    for type_, hidden, missing in names:
+        texts = []
+        for full_name in (hidden, missing):
+            with pytest.raises(NotFound) as raised:
+                await change(lake, "other", "other", type_, full_name)
+            texts.append((str(raised.value).replace("none", "main"), raised.value.subject))
+            with pytest.raises(NotFound):
+                await load_grants(acting(lake, "other", SHOW), type_, full_name)
+
+        assert texts[0] == texts[1]
+        assert texts[0][1] == "catalog"  # The first part of the name that is hidden.
+
+
+async def test_a_grant_inside_a_container_makes_the_container_visible(lake: Lake) -> None:
+    await grant(lake, "other", "table", TABLE, "SELECT")
+
+    assert await shown(lake, "other") == {"other": ("SELECT",)}
+    assert await load_grants(acting(lake, "other", SHOW), "schema", "main.a") == {}
+    with pytest.raises(NotFound, match="Namespace does not exist"):
+        await load_grants(acting(lake, "other", SHOW), "schema", "main.b")
+
+
+async def test_a_caller_sees_its_own_grants_and_a_manager_all(lake: Lake) -> None:
+    await grant(lake, "reader", "table", TABLE, "SELECT")
+    await grant(lake, "team", "table", TABLE, "MODIFY")
+    await grant(lake, "other", "table", TABLE, "BROWSE")
+
+    assert await shown(lake, "reader") == {"reader": ("SELECT",), "team": ("MODIFY",)}
+    assert await shown(lake, "other") == {"other": ("BROWSE",)}
+    assert await shown(lake, ADMIN) == {"other": ("BROWSE",), "reader": ("SELECT",), "team": ("MODIFY",)}
+
+
+async def test_a_change_is_decided_on_the_manifest_that_it_swaps(lake: Lake) -> None:
+    """A11: a right that is revoked between the decision and the swap no longer counts."""
+    await grant(lake, "reader", "metastore", "metastore", "MANAGE")
+    store = HookedStore(lake.store)
+    server = make_lake(store, lake.clock)
+
+    async def revoked() -> None:
+        await revoke(lake, "reader", "metastore", "metastore", "MANAGE")
+
+    store.before("put", lake.layout.security_manifest(), revoked)
+    with pytest.raises(NotFound):
+        await change(server, "reader", "other")
+
+    assert await shown(lake, ADMIN) == {}
+
+
+@pytest.mark.parametrize("unknown", ["nobody", "id-reader"])
+async def test_only_registered_names_get_grants(lake: Lake, unknown: str) -> None:
+    with pytest.raises(NotFound, match=unknown):
+        await change(lake, ADMIN, unknown)
+
+
+def _without(name: str, authority: Authority) -> SecurityEdit:
+    return without_subject(authority, id_of(name))
+
+
+async def test_a_dropped_principal_or_group_loses_its_grants_and_memberships_in_one_swap(lake: Lake) -> None:
+    await grant(lake, "reader", "table", TABLE, "SELECT")
+    await grant(lake, "team", "table", TABLE, "SELECT", "MODIFY")
+    await grant(lake, "reader", "catalog", "main", "USE CATALOG")
+    for name in ("reader", "team"):
+        before = (await lake.feature(Security).read()).manifest.number
+        await SecurityChange(lake, request(f"drop {name}"), "drop", partial(_without, name)).run()
+        assert (await lake.feature(Security).read()).manifest.number == before + 1
+
+    authority = await make_lake(lake.store, lake.clock).feature(Security).read()
+    assert authority.principal_named("reader") is None
+    assert authority.groups == {}
+    assert all(not shard.segment.grants for shard in authority.shards.values())
+
+
+async def test_a_disabled_principal_is_refused(lake: Lake) -> None:
+    await grant(lake, "reader", "metastore", "metastore", "MANAGE")
+
+    def disable(authority: object) -> SecurityEdit:
+        del authority
+        principal = found.principal(id_of("reader"))
+        assert principal
+        return SecurityEdit(principals={principal.id: replace(principal, disabled=True)})
+
+    found = await lake.feature(Security).read()
+    await SecurityChange(lake, request("disable"), "disable", disable).run()
+
+    with pytest.raises(Unauthenticated):
+        await change(lake, "reader", "other")
+
+
+async def test_of_many_concurrent_grants_by_two_servers_none_is_lost(lake: Lake) -> None:
+    servers = [make_lake(lake.store, lake.clock) for _ in range(2)]
+    names = [f"p{number}" for number in range(6)]
+    await add_principals(lake, "owner", "reader", "other", *names)
+
+    await asyncio.gather(*(change(servers[place % 2], ADMIN, name) for place, name in enumerate(names)))
+
+    assert await shown(lake, ADMIN) == dict.fromkeys(names, ("SELECT",))
+
+
+async def test_without_the_manifest_nothing_is_allowed() -> None:
+    clock = FixedClock()
+    store = MemoryStore(clock=clock)
+    lake = make_lake(store, clock)
+    await set_up_catalog(lake)
+    await create(lake, "t")
+
+    with pytest.raises(SandurError):
+        await change(lake, ADMIN, ADMIN)
+    assert await update_grants(lake, "table", TABLE, (), keyed_request("nothing")) == {}
