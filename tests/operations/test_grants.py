@@ -1,25 +1,36 @@
 """Grants in the manifest: who may change and see them, what a change promises, and what a drop takes along."""
 
 import asyncio
+import contextlib
+import hashlib
 from functools import partial
 
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.grants import GrantChange
+from sandur.catalog.grants import EffectivePrivilege, GrantChange
 from sandur.catalog.privileges import SecurableType
 from sandur.catalog.security import Authority
-from sandur.errors import Forbidden, NotFound, SandurError, Unauthenticated
+from sandur.errors import Forbidden, Invalid, NotFound, SandurError, SwapLost, Unauthenticated
 from sandur.operations.access import Security
 from sandur.operations.lake import Lake
 from sandur.operations.security import SecurityChange, SecurityEdit, without_subject
-from sandur.operations.unity.grants import load_grants, update_grants
+from sandur.operations.transactions.coordinator import commit_transaction
+from sandur.operations.unity.grants import load_effective_privileges, load_grants, update_grants
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.hooked_store import HookedStore
 from tests.operations.lakes import make_lake
 from tests.operations.principals import ADMIN, GRANT, SHOW, acting, add_principals, grant, id_of, request_of, revoke
-from tests.operations.requests import create, identifier_of, keyed_request, request, set_up_catalog
+from tests.operations.requests import (
+    append,
+    create,
+    identifier_of,
+    keyed_request,
+    load,
+    request,
+    set_up_catalog,
+)
 
 TABLE = "main.a.t"
 
@@ -184,3 +195,91 @@ async def test_without_the_manifest_nothing_is_allowed() -> None:
     with pytest.raises(SandurError):
         await change(lake, ADMIN, ADMIN)
     assert await update_grants(lake, "table", TABLE, (), keyed_request("nothing")) == {}
+
+
+async def test_effective_privileges_say_where_each_privilege_comes_from(lake: Lake) -> None:
+    await grant(lake, "reader", "catalog", "main", "USE CATALOG")
+    await grant(lake, "team", "schema", "main.a", "SELECT", "MANAGE")
+    await grant(lake, "everyone", "table", TABLE, "BROWSE")
+    await give(lake, "reader")
+
+    own = await load_effective_privileges(acting(lake, "reader", SHOW), "table", TABLE, None)
+    by_admin = await load_effective_privileges(acting(lake, ADMIN, SHOW), "table", TABLE, "reader")
+
+    expected = [
+        EffectivePrivilege("USE CATALOG", "catalog", "main", "reader"),
+        EffectivePrivilege("SELECT", "schema", "main.a", "team"),
+        EffectivePrivilege("MANAGE", "schema", "main.a", "team"),
+        EffectivePrivilege("OWNER", "table", "main.a.t", "reader"),
+        EffectivePrivilege("BROWSE", "table", "main.a.t", "everyone"),
+    ]
+    assert own == expected
+    assert by_admin == expected
+
+
+async def test_only_a_manager_sees_the_effective_privileges_of_others(lake: Lake) -> None:
+    await grant(lake, "reader", "table", TABLE, "SELECT")
+    await grant(lake, "reader", "catalog", "main", "USE CATALOG", "USE SCHEMA")
+
+    with pytest.raises(Forbidden):
+        await load_effective_privileges(acting(lake, "reader", SHOW), "table", TABLE, "other")
+    with pytest.raises(NotFound, match="nobody"):
+        await load_effective_privileges(acting(lake, ADMIN, SHOW), "table", TABLE, "nobody")
+
+
+async def fenced(lake: Lake, text: str = "fenced") -> None:
+    change = (GrantChange("reader", remove=("MODIFY",)),)
+    await update_grants(lake, "table", TABLE, change, request(text), is_fenced=True)
+
+
+async def test_a_fenced_revocation_stops_commits_that_were_allowed_before(lake: Lake) -> None:
+    """A5: the revocation comes right before the swap of a commit that was allowed. Without the bump it would land."""
+    await grant(lake, "reader", "table", TABLE, "MODIFY")
+    await grant(lake, "reader", "catalog", "main", "USE CATALOG", "USE SCHEMA")
+    store = HookedStore(lake.store)
+    server = make_lake(store, lake.clock)
+    found = await lake.name(identifier_of("t")).read()
+    assert found
+    pointer = await server.pointer(found.value.uuid).read()
+    assert pointer
+
+    store.before("put", lake.layout.pointer(found.value.uuid), lambda: fenced(lake))
+    with pytest.raises(SwapLost):
+        await server.pointer(found.value.uuid).swap(pointer.value, expected=pointer.version)
+
+    again = await lake.pointer(found.value.uuid).read()
+    assert again
+    assert replace(again.value, event_id="") == replace(pointer.value, event_id="")
+
+
+async def test_a_fenced_revocation_aborts_an_undecided_transaction(lake: Lake) -> None:
+    """A15: a transaction whose changes are prepared commits without another swap of the pointer."""
+    store = HookedStore(lake.store)
+    server = make_lake(store, lake.clock)
+    await load(server, identifier_of("t"))
+    await create(lake, "u")
+    sent = request("transaction", key="key")
+    transaction = hashlib.sha256(b"key").hexdigest()
+    states = []
+
+    async def revoked() -> None:
+        await fenced(lake)
+        found = await make_lake(lake.store, lake.clock).transaction(transaction).read()
+        states.append(found.value.state if found else None)
+
+    store.before("put", lake.layout.transaction(transaction), _nothing)  # The record, before its changes.
+    store.before("put", lake.layout.transaction(transaction), revoked)
+    changes = [(identifier_of("t"), append(1)), (identifier_of("u"), append(1))]
+    with contextlib.suppress(SandurError):
+        await commit_transaction(server, "main", changes, sent)
+
+    assert states == ["aborted"]
+
+
+async def _nothing() -> None:
+    pass
+
+
+async def test_a_fenced_change_needs_a_table(lake: Lake) -> None:
+    with pytest.raises(Invalid, match="single table"):
+        await update_grants(lake, "schema", "main.a", (), request("fenced"), is_fenced=True)

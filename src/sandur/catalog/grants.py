@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.privileges import PRIVILEGES, UNITY_PRIVILEGES, Chain, Privilege, UnityPrivilege
+from sandur.catalog.privileges import PRIVILEGES, UNITY_PRIVILEGES, Chain, Privilege, SecurableType, UnityPrivilege
 from sandur.catalog.security import EVERYONE, Authority, ObjectGrants
 from sandur.catalog.users import user_not_found
 from sandur.errors import Invalid
@@ -13,6 +13,9 @@ from sandur.errors import Invalid
 SUBJECTS_MAX: Final = 10_000
 """The most subjects with privileges on one securable: they share one segment."""
 
+OWNER: Final = "OWNER"
+
+_CATALOG_PLACE: Final = 1
 _NAME_CHARS_MAX: Final = 255
 _ORDER: Final[Mapping[str, int]] = {privilege: place for place, privilege in enumerate(PRIVILEGES)}
 
@@ -60,11 +63,17 @@ def check_changes(changes: Sequence[GrantChange]) -> None:
 
 
 def apply_changes(
-    granted: ObjectGrants | None, chain: Chain, changes: Sequence[GrantChange], ids: Mapping[str, str | None]
+    granted: ObjectGrants | None,
+    chain: Chain,
+    changes: Sequence[GrantChange],
+    ids: Mapping[str, str | None],
+    *,
+    record: str,
 ) -> ObjectGrants | None:
     """The grants on the last link of the chain after the changes, in their order; None if nothing is left.
 
-    `ids` are the ids of the subjects that the changes name. Raises NotFound for a name that has none.
+    `ids` are the ids of the subjects that the changes name, and `record` is the key of the securable's record. Raises
+    NotFound for a name that has no id.
     """
     subjects = dict(granted.subjects) if granted else {}
     for change in changes:
@@ -82,7 +91,7 @@ def apply_changes(
         return None
     # A right inside a container makes that container visible. Every caller sees the metastore.
     above = tuple(link.id for link in chain[1:-1])
-    return ObjectGrants(type=chain[-1].type, subjects=subjects, above=above)
+    return ObjectGrants(type=chain[-1].type, subjects=subjects, above=above, record=record)
 
 
 def assignments_of(
@@ -95,6 +104,41 @@ def assignments_of(
         if only is None or id_ in only
     }
     return dict(sorted(named.items()))
+
+
+class EffectivePrivilege(msgspec.Struct, frozen=True):
+    """A privilege, with the securable that it was granted on and the principal, group or role that it was granted to.
+
+    Ownership counts as the privilege OWNER.
+    """
+
+    privilege: str
+    securable_type: SecurableType
+    full_name: str
+    granted_to: str
+
+
+def effective_privileges(authority: Authority, chain: Chain, subjects: Collection[str]) -> Sequence[EffectivePrivilege]:
+    """What the subjects hold on the last link of the chain, with the origin of each privilege, from the top down."""
+    found = []
+    for place, link in enumerate(chain):
+        full_name = _full_name(chain[: place + 1])
+        held = authority.granted(link.id)
+        granted = [(subject, one) for subject, ones in (held.subjects.items() if held else ()) for one in ones]
+        owned = [(link.owner, OWNER)] if link.owner else []
+        found += [
+            EffectivePrivilege(privilege, link.type, full_name, subject_name(authority, subject))
+            for subject, privilege in (*owned, *granted)
+            if subject in subjects
+        ]
+    return found
+
+
+def _full_name(chain: Chain) -> str:
+    """The full name of the last link: that of a catalog stands before the names of what is inside it."""
+    last = chain[-1]
+    is_inside = len(chain) > _CATALOG_PLACE + 1 and chain[_CATALOG_PLACE].type == "catalog"
+    return f"{chain[_CATALOG_PLACE].name}.{last.name}" if is_inside else last.name
 
 
 def permissions_list(assignments: Assignments, principal: str | None = None) -> Mapping[str, object]:

@@ -83,12 +83,13 @@ class ObjectGrants(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The privileges on one securable, by the id of the subject.
 
     `above` are the ids of the containers that the securable was in when the grant was made: a right inside a container
-    makes that container visible.
+    makes that container visible. `record` is the key of the securable's record, which the janitor looks for.
     """
 
     type: SecurableType
     subjects: dict[str, tuple[str, ...]]
     above: tuple[str, ...] = ()
+    record: str = ""
 
 
 class SecuritySegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from sandur.clock import Clock
 from sandur.errors import SandurError
-from sandur.operations.janitors import leftovers, purge, records
+from sandur.operations.janitors import grants, leftovers, purge, records
 from sandur.operations.janitors.lease import Lease
 from sandur.operations.janitors.sweep import OnError, sweep
 from sandur.operations.lake import JANITOR_OBJECTS, JANITOR_RUNS, Counters, Lake
@@ -39,6 +39,7 @@ JANITORS: Final = (
     leftovers.CLAIMS,
     leftovers.MARKS,
     leftovers.SEGMENTS,
+    grants.SECURITY_SEGMENTS,
     leftovers.PLANS,
     leftovers.REPORTS,
 )

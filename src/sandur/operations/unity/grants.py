@@ -8,18 +8,21 @@ import msgspec
 
 from sandur.catalog.grants import (
     Assignments,
+    EffectivePrivilege,
     GrantChange,
     apply_changes,
     assignments_of,
     check_changes,
+    effective_privileges,
     subject_id,
 )
 from sandur.catalog.identifiers import Identifier, Kind, parse_full_name, parse_schema_name
 from sandur.catalog.privileges import Chain, Link, SecurableType
 from sandur.catalog.records import RegistryEntry, Request
-from sandur.catalog.security import Authority, Principal
+from sandur.catalog.security import Authority, Caller, Principal
 from sandur.catalog.storage_registry import StorageRegistry, credential_named, location_named
-from sandur.errors import NotFound
+from sandur.catalog.users import user_not_found
+from sandur.errors import Busy, Incomplete, Invalid, NotFound, Unavailable
 from sandur.operations.access import Security, catalog_chain, may_see, name_chain, require
 from sandur.operations.containers.catalogs import ensure_catalog, load_catalog
 from sandur.operations.containers.records import catalog_not_found
@@ -27,9 +30,18 @@ from sandur.operations.delta.tables import table_not_found
 from sandur.operations.lake import Lake
 from sandur.operations.name_access import registry_cell, visible_chain
 from sandur.operations.security import SecurityChange, SecurityEdit, metastore_id
-from sandur.operations.tables.names import EVERY_FORMAT, namespace_not_found, resolve_name
+from sandur.operations.tables.names import (
+    EVERY_FORMAT,
+    ResolvedName,
+    is_alive,
+    namespace_not_found,
+    pointer_cell,
+    resolve_name,
+)
+from sandur.operations.transactions.resolution import abort_pending
 from sandur.operations.unity.access import find_users
 from sandur.operations.unity.securables import securable_not_found
+from sandur.storage.cell import Attempts
 
 UPDATE_GRANTS: Final = "update-permissions"
 
@@ -42,10 +54,15 @@ _KINDS: Final[dict[SecurableType, tuple[Kind, ...]]] = {
 
 
 class Target(NamedTuple):
-    """A securable that a request names: its chain, and the error of one that does not exist."""
+    """A securable that a request names: its chain, the error of one that does not exist, and the key of its record.
+
+    `found` is the name of a table, view, volume, function or model.
+    """
 
     chain: Chain
     missing: NotFound
+    record: str = ""
+    found: ResolvedName | None = None
 
     @property
     def id(self) -> str:
@@ -72,15 +89,24 @@ async def update_grants(
     full_name: str,
     changes: Sequence[GrantChange],
     request: Request,
+    *,
+    is_fenced: bool = False,
 ) -> Assignments:
-    """Change the grants on a securable and return them; NotFound for a principal that does not exist."""
+    """Change the grants on a securable and return them; NotFound for a principal that does not exist.
+
+    A fenced change of a table (A5) answers when no request that was allowed before can still change the table.
+    """
     check_changes(changes)
+    if is_fenced and securable_type != "table":
+        raise Invalid(f"A fenced change needs a single table, not a {securable_type}")
     if securable_type == "catalog" and lake.access is None:
         await ensure_catalog(lake, full_name)
     users = await find_users(lake, {change.principal for change in changes})
     made = {name: Principal(id=lake.clock.new_uuid(), name=name, kind="user") for name in users}
     change = _GrantsChange(lake, securable_type, full_name, changes, request, made)
     answer = await SecurityChange(lake, request, UPDATE_GRANTS, change.decide, change.authorize).run()
+    if is_fenced and change.target and change.target.found:
+        await _fence(lake, change.target.found)
     return msgspec.json.decode(answer, type=dict[str, tuple[str, ...]])
 
 
@@ -94,7 +120,7 @@ class _GrantsChange:
     changes: Sequence[GrantChange]
     request: Request
     made: Mapping[str, Principal]
-    chain: Chain = ()
+    target: Target | None = None
 
     async def authorize(self, authority: Authority) -> None:
         """A11, A12: decide on the manifest that is swapped, and on owners that are read after it."""
@@ -102,22 +128,62 @@ class _GrantsChange:
         require(self.lake, authority, target.chain, missing=target.missing)
         if not target.id:  # The default catalog, before anything has created it.
             raise target.missing
-        self.chain = target.chain
+        self.target = target
 
     def decide(self, authority: Authority) -> SecurityEdit:
+        if self.target is None:
+            raise Unavailable("the securable was not found before its grants were changed")
         ids: dict[str, str | None] = {}
         added: dict[str, Principal | None] = {}
         for name in {change.principal for change in self.changes}:
             ids[name] = subject_id(authority, name) or _own_id(self.request, name)
             if ids[name] is None and (principal := self.made.get(name)):
                 ids[name], added[principal.id] = principal.id, principal
-        object_id = self.chain[-1].id
+        object_id, record = self.target.id, self.target.record.removeprefix(self.lake.layout.root)
         before = authority.granted(object_id)
-        after = apply_changes(before, self.chain, self.changes, ids)
+        after = apply_changes(before, self.target.chain, self.changes, ids, record=record)
         names = {principal.id: principal.name for principal in self.made.values()}
         answer = {names.get(name, name): held for name, held in assignments_of(authority, after).items()}
         grants = {} if after == before else {object_id: after}
         return SecurityEdit(principals=added, grants=grants, answer=dict(sorted(answer.items())))
+
+
+async def _fence(lake: Lake, found: ResolvedName) -> None:
+    """A5: bump the record after the manifest, so that swaps that were decided before lose.
+
+    A15: an undecided transaction on it is aborted first, because it commits without another swap of the record.
+    """
+    cell = pointer_cell(lake, found.name.value)
+    async for _ in Attempts(lake.clock):
+        held = await cell.read()
+        if held is None or not is_alive(held):
+            return
+        settled = await abort_pending(lake, held)
+        if await cell.try_swap(settled.value, expected=settled.version):
+            return
+    raise Busy(f"{found.identifier}: other requests keep changing it; send the same request again")
+
+
+async def load_effective_privileges(
+    lake: Lake, securable_type: SecurableType, full_name: str, principal: str | None
+) -> Sequence[EffectivePrivilege]:
+    """What a principal, group or role may do to a securable, and why; None for the caller itself.
+
+    Only who may change the grants sees the privileges of others. NotFound for a name that is not registered.
+    """
+    authority = await lake.feature(Security).read()
+    target = await find_target(lake, authority, securable_type, full_name)
+    access = lake.access
+    require(lake, authority, target.chain, missing=target.missing)
+    if access and principal in {None, "", access.caller.name}:
+        return effective_privileges(authority, target.chain, authority.subjects(access.caller))
+    if not principal:
+        raise Incomplete("principal is missing: without authentication there is no caller")
+    require(lake, authority, target.chain, missing=target.missing, situation="all")
+    id_ = subject_id(authority, principal)
+    if id_ is None:
+        raise user_not_found(principal)
+    return effective_privileges(authority, target.chain, authority.subjects(Caller(id_, principal)))
 
 
 def _own_id(request: Request, name: str) -> str | None:
@@ -139,10 +205,12 @@ async def find_target(lake: Lake, authority: Authority, securable_type: Securabl
             return Target((authority.metastore._replace(id=id_),), missing)
         case "catalog":
             catalog = await load_catalog(lake.acting_for(None), full_name)
-            return Target(catalog_chain(authority, catalog), catalog_not_found(full_name))
+            missing, key = catalog_not_found(full_name), lake.layout.catalog(full_name)
+            return Target(catalog_chain(authority, catalog), missing, key)
         case "schema":
             namespace = parse_schema_name(full_name)
-            return Target(await visible_chain(lake, authority, namespace), namespace_not_found(namespace))
+            missing, key = namespace_not_found(namespace), lake.layout.namespace(namespace)
+            return Target(await visible_chain(lake, authority, namespace), missing, key)
         case "table" | "function" | "volume" | "registered_model":
             return await _find_named(lake, authority, parse_full_name(full_name), securable_type)
         case "external_location" | "credential":
@@ -159,7 +227,7 @@ async def _find_named(lake: Lake, authority: Authority, identifier: Identifier, 
     chain = await name_chain(lake, authority, found, missing=missing)
     if not may_see(lake, authority, chain):
         await visible_chain(lake, authority, identifier.namespace)
-    return Target(chain, missing)
+    return Target(chain, missing, pointer_cell(lake, found.name.value).key, found)
 
 
 async def _find_registered(lake: Lake, authority: Authority, type_: SecurableType, name: str) -> Target:
@@ -172,4 +240,5 @@ async def _find_registered(lake: Lake, authority: Authority, type_: SecurableTyp
     else:
         missing = NotFound(f"External location does not exist: {name}", subject="external location")
         entry = location_named(registry, name)
-    return Target((authority.metastore, Link(entry.id, type_, entry.name, entry.owner_id)), missing)
+    chain = (authority.metastore, Link(entry.id, type_, entry.name, entry.owner_id))
+    return Target(chain, missing, lake.layout.storage_registry())
