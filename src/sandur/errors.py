@@ -73,6 +73,10 @@ class NotFound(SandurError):
         self.subject = subject
 
 
+class Hidden(NotFound):
+    """The caller must not learn whether it exists. The answer is that of NotFound, and no claim keeps it (A10)."""
+
+
 class AlreadyExists(SandurError):
     """The request would create something that exists; `subject` says what kind of thing."""
 

@@ -151,11 +151,13 @@ async def test_the_parents_that_exist_stay_as_they_are() -> None:
 
 async def test_children_of_one_missing_parent_can_be_created_at_the_same_time() -> None:
     lake = make_lake()
-    names = ["b", "c", "d"]
+    servers = {one: make_lake(lake.store, lake.clock) for one in ("b", "c", "d")}
 
-    await asyncio.gather(*(create(make_lake(lake.store, lake.clock), Namespace("main", ("a", one))) for one in names))
+    await asyncio.gather(*(create(server, Namespace("main", ("a", one))) for one, server in servers.items()))
 
-    assert await children(lake, A) == [f"a.{one}" for one in names]
+    for server in servers.values():  # Another server lists them once they are in the index.
+        await server.background.drain()
+    assert await children(lake, A) == [f"a.{one}" for one in servers]
 
 
 async def test_a_keyed_child_and_its_missing_parents_are_created_once() -> None:

@@ -24,21 +24,23 @@ READS = [
 ]
 
 
-async def keys_of(store: MemoryStore) -> list[str]:
-    return [listed.key for listed in await list_all(store, "")]
+async def keys_outside_the_own_workspace(store: MemoryStore) -> list[str]:
+    """The start of the server goes on writing to its own workspace in the background."""
+    own = "tenant=default/workspace=default/"
+    return [listed.key for listed in await list_all(store, "") if not listed.key.startswith(own)]
 
 
 @pytest.mark.parametrize("path", READS)
 async def test_a_read_in_a_new_workspace_writes_nothing(catalogs: Catalogs, path: str) -> None:
     store = MemoryStore()
     client = await catalogs.open(store, janitors=False)
-    before = await keys_of(store)
+    before = await keys_outside_the_own_workspace(store)
 
     for method in ("GET", "HEAD"):
         answer = await client.request(method, path, headers=NEW)
         assert answer.status_code < 500, answer.text
 
-    assert await keys_of(store) == before
+    assert await keys_outside_the_own_workspace(store) == before
 
 
 async def test_a_new_workspace_reads_as_an_empty_catalog_until_its_first_change(catalogs: Catalogs) -> None:

@@ -91,11 +91,16 @@ def place_of(thing: Identifier | Namespace) -> Place:
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An entry with everything that lists contain; `info` is its JSON in the lists of Unity Catalog."""
+    """An entry with everything that lists contain; `info` is its JSON in the lists of Unity Catalog.
+
+    `object_id` is the id that grants name, if it is not the uuid.
+    """
 
     name: str
     kind: Kind | Literal["namespace", "catalog"]
     uuid: str
+    object_id: str = ""
+    owner_id: str = ""
     format: Format | Literal[""] = ""
     created_ms: int = 0
     updated_ms: int = 0

@@ -70,6 +70,11 @@ def is_within(location: str, root: str) -> bool:
     return location == root or location.startswith(root.rstrip("/") + "/")
 
 
+def is_same(location: str, other: str) -> bool:
+    """Whether two texts are the same location."""
+    return normalize_location(location) == normalize_location(other)
+
+
 def checked_location(location: str, roots: Iterable[str]) -> str:
     """The location itself; raises Invalid unless it is below one of the roots (normalized), without a way out of it."""
     check_length("location", location)

@@ -233,6 +233,11 @@ def rights_on(chain: Chain, grants: Sequence[Mapping[str, Bits] | None], subject
     return Rights(held, owned, chain[-1].owner in subjects)
 
 
+def shows(kind: SecurableType, bits: Bits) -> bool:
+    """Whether these privileges make a securable of that type visible when they are held on it or above it."""
+    return bool(bits & _SHOWING[kind])
+
+
 def is_visible(chain: Chain, rights: Rights, *, has_grant_below: bool = False) -> bool:
     """Whether the caller may know that the last link exists.
 
@@ -240,7 +245,7 @@ def is_visible(chain: Chain, rights: Rights, *, has_grant_below: bool = False) -
     metastore.
     """
     kind = chain[-1].type
-    return kind == "metastore" or rights.owned[-1] or bool(rights.held[-1] & _SHOWING[kind]) or has_grant_below
+    return kind == "metastore" or rights.owned[-1] or shows(kind, rights.held[-1]) or has_grant_below
 
 
 def judge(rule: Rule, chain: Chain, rights: Rights) -> Verdict:

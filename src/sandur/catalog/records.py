@@ -100,6 +100,7 @@ class NameRecord(Record, frozen=True, kw_only=True):
     * `pending`: written by a transaction: exists once the transaction's record says committed (T6)
     * `dropped`, `free`: does not exist
 
+    `namespace_id` is the namespace that the name belongs to; empty in names that older releases wrote.
     `renamed_by` is the principal of the rename that made this name, at `updated_ms`; None if no rename did.
     """
 

@@ -23,6 +23,7 @@ from sandur.catalog.privileges import (
     is_visible,
     judge,
     rights_on,
+    shows,
 )
 from sandur.catalog.records import LastChange, Record
 
@@ -234,7 +235,7 @@ class Authority:
         """Whether the caller may do what the rule guards to the last link of the chain."""
         subjects = self.subjects(caller)
         rights = rights_on(chain, [self._shard(grants_shard(link.id)).grants.get(link.id) for link in chain], subjects)
-        if not is_visible(chain, rights) and not self._has_grant_below(chain[-1], subjects):
+        if not is_visible(chain, rights) and not self.has_grant_below(chain[-1], subjects):
             return Verdict("hidden", link=chain[-1])
         return judge(rule, chain, rights)
 
@@ -242,7 +243,26 @@ class Authority:
         """Whether the caller may know that the last link of the chain exists."""
         return self.decide(caller, chain, VISIBLE).outcome == "allowed"
 
-    def _has_grant_below(self, link: Link, subjects: Collection[str]) -> bool:
+    def viewer(self, caller: Caller, container: Chain) -> "Viewer":
+        """Which of the things inside a container the caller may see."""
+        subjects = self.subjects(caller)
+        rights = rights_on(
+            container, [self._shard(grants_shard(link.id)).grants.get(link.id) for link in container], subjects
+        )
+        return Viewer(self, subjects, rights.held[-1], is_owner=rights.owned[-1])
+
+    def bits_on(self, object_id: str, subjects: Collection[str]) -> Bits:
+        """The privileges that the subjects hold directly on a securable."""
+        assigned = self._shard(grants_shard(object_id)).grants.get(object_id)
+        if not assigned:
+            return 0
+        bits = 0
+        for subject in assigned.keys() & subjects:
+            bits |= assigned[subject]
+        return bits
+
+    def has_grant_below(self, link: Link, subjects: Collection[str]) -> bool:
+        """Whether the subjects hold a grant on something inside a container."""
         if link.type not in {"catalog", "schema"}:
             return False
         return any(not shard.below.get(link.id, _NO_SUBJECTS).isdisjoint(subjects) for shard in self.shards.values())
@@ -263,3 +283,22 @@ class Authority:
 
 
 _NO_SUBJECTS: Final[frozenset[str]] = frozenset()
+
+
+class Viewer(NamedTuple):
+    """What a caller may see inside one container, on which its rights are known."""
+
+    authority: Authority
+    subjects: frozenset[str]
+    held: Bits
+    is_owner: bool
+
+    def sees_all(self, kind: SecurableType) -> bool:
+        """Whether the rights on the container show every child of that type."""
+        return self.is_owner or shows(kind, self.held)
+
+    def sees(self, child: Link) -> bool:
+        if self.sees_all(child.type) or child.owner in self.subjects:
+            return True
+        bits = self.authority.bits_on(child.id, self.subjects)
+        return shows(child.type, bits) or self.authority.has_grant_below(child, self.subjects)

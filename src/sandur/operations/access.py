@@ -5,10 +5,10 @@ A lake without an access acts for the program itself, and nothing is checked. Ot
 `require`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from sandur.catalog.identifiers import Kind, Namespace
+from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.privileges import Chain, Link, SecurableType
 from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Pointer
 from sandur.catalog.security import (
@@ -18,26 +18,32 @@ from sandur.catalog.security import (
     SecurityManifest,
     SecuritySegment,
     Shard,
+    Viewer,
     shard_of,
 )
-from sandur.errors import Forbidden, SandurError, Unauthenticated, Unavailable
+from sandur.errors import Busy, Forbidden, Hidden, NotFound, Unauthenticated, Unavailable
 from sandur.operations.lake import CELLS_MAX, Lake, LruCache
-from sandur.operations.tables.names import ResolvedName
+from sandur.operations.tables.names import ResolvedName, pointer_cell, resolve_name
 from sandur.storage.cell import Versioned, decode_record, gather_all, gather_in_batches
 from sandur.storage.contract import Version
 
 _SEGMENT_READS_AT_ONCE: Final = 64
 _SEGMENTS_MAX: Final = 1_000
 _MANIFEST_READS_MAX: Final = 8
+READS_MAX: Final = 8
 
-TYPES: Final[Mapping[Kind, SecurableType]] = {
+Versions = tuple[tuple[str, Version], ...]
+
+TYPES: Final[Mapping[str, SecurableType]] = {
     "table": "table",
     "view": "table",
     "volume": "volume",
     "function": "function",
     "model": "registered_model",
+    "namespace": "schema",
+    "catalog": "catalog",
 }
-"""The type under which Unity Catalog grants privileges on each kind of name."""
+"""The type under which Unity Catalog grants privileges on each kind of thing that a list contains."""
 
 
 class Security:
@@ -91,19 +97,11 @@ async def read_authority(lake: Lake) -> Authority | None:
     return await lake.feature(Security).read() if lake.access else None
 
 
-def authority_versions(lake: Lake, authority: Authority | None) -> Sequence[tuple[str, Version]]:
-    """The object that a decision of this authority depends on, for a check of versions."""
-    if authority is None or not authority.version:
-        return ()
-    return ((lake.layout.security_manifest(), Version(authority.version)),)
-
-
-def require(
-    lake: Lake, authority: Authority | None, chain: Chain, *, missing: SandurError, situation: str = ""
-) -> None:
+def require(lake: Lake, authority: Authority | None, chain: Chain, *, missing: NotFound, situation: str = "") -> None:
     """Raise unless the request may do what its route declares to the last link of the chain.
 
-    Raises `missing`, the error of a securable that does not exist, if the caller must not know that it exists.
+    Raises Hidden with the text of `missing`, the error of a securable that does not exist, if the caller must not know
+    that it exists.
     """
     access = lake.access
     if access is None or authority is None:
@@ -113,16 +111,19 @@ def require(
     verdict = authority.decide(access.caller, chain, rule)
     access.decisions.append(Decision(chain[-1], rule, verdict, authority.manifest.number))
     if verdict.outcome == "hidden":
-        raise missing
+        raise Hidden(str(missing), subject=missing.subject)
     if verdict.outcome == "forbidden":
         raise Forbidden(f"{access.caller.name} may not do this: it needs {verdict.missing}")
 
 
+def viewer_of(lake: Lake, authority: Authority | None, container: Chain) -> Viewer | None:
+    """What the caller may see inside a container; None if it is everything."""
+    return authority.viewer(lake.access.caller, container) if lake.access and authority else None
+
+
 def may_see(lake: Lake, authority: Authority | None, chain: Chain) -> bool:
-    """Whether the caller may know that the last link of the chain exists, for lists."""
-    if lake.access is None or authority is None:
-        return True
-    return authority.sees(lake.access.caller, chain)
+    """Whether the caller may know that the last link of the chain exists."""
+    return lake.access is None or authority is None or authority.sees(lake.access.caller, chain)
 
 
 def _check_caller(access: Access, authority: Authority) -> None:
@@ -137,20 +138,25 @@ def _check_caller(access: Access, authority: Authority) -> None:
         raise Unauthenticated(f"The token of {caller.name} has been revoked; log in again")
 
 
+async def authorize_caller(lake: Lake) -> None:
+    """Check that the caller is still valid, for a route that every authenticated caller may use."""
+    await authorize_metastore(lake)
+
+
 async def authorize_metastore(lake: Lake, *, situation: str = "") -> None:
     """Check what the route declares on the metastore, by a read of the grants that begins now."""
     if authority := await read_authority(lake):
         require(lake, authority, (authority.metastore,), missing=_HIDDEN, situation=situation)
 
 
-async def authorize_catalog(lake: Lake, catalog: Catalog, *, missing: SandurError, situation: str = "") -> None:
+async def authorize_catalog(lake: Lake, catalog: Catalog, *, missing: NotFound, situation: str = "") -> None:
     """Check what the route declares on a catalog that the caller has read."""
     if authority := await read_authority(lake):
         require(lake, authority, catalog_chain(authority, catalog), missing=missing, situation=situation)
 
 
 async def authorize_namespace(
-    lake: Lake, namespace: Namespace, *, missing: SandurError, namespace_id: str = "", situation: str = ""
+    lake: Lake, namespace: Namespace, *, missing: NotFound, namespace_id: str = "", situation: str = ""
 ) -> None:
     """Check what the route declares on a namespace; `missing` is raised if it does not exist, too."""
     if authority := await read_authority(lake):
@@ -158,14 +164,70 @@ async def authorize_namespace(
         require(lake, authority, chain, missing=missing, situation=situation)
 
 
-async def authorize_name(lake: Lake, found: ResolvedName, *, missing: SandurError, situation: str = "") -> None:
+def manifest_versions(lake: Lake, authority: Authority) -> Versions:
+    """The one object that a decision rests on, besides what it is about."""
+    return ((lake.layout.security_manifest(), Version(authority.version)),) if authority.version else ()
+
+
+Wanted = Callable[[ResolvedName], bool]
+
+
+async def resolve_authorized(
+    lake: Lake, identifier: Identifier, is_wanted: Wanted, *, missing: NotFound, situation: str = ""
+) -> ResolvedName:
+    """What a name refers to, if the request may do what its route declares to it; otherwise raises (A2, A4)."""
+    for _ in range(READS_MAX):
+        before = remembered_versions(lake, identifier)
+        authority, found = await gather_all((read_authority(lake), resolve_name(lake, identifier)))
+        if found is None or not is_wanted(found):
+            raise missing
+        if authority is None:
+            return found
+        chain = await name_chain(lake, authority, found, missing=missing)
+        require(lake, authority, chain, missing=missing, situation=situation)
+        now = versions_read(lake, authority, found)
+        if now == before or await lake.store.are_current(now):
+            return found
+    raise Busy(f"{identifier}: it or the grants keep changing")
+
+
+def versions_read(lake: Lake, authority: Authority, found: ResolvedName) -> Versions:
+    """The objects that a decision about a name rests on.
+
+    A2: if all of them were at these versions before the request, or are still at them afterwards, the right and what
+    was read were valid at one moment.
+    """
+    name, record = found.name, found.pointer
+    return (
+        (lake.layout.security_manifest(), Version(authority.version)),
+        (lake.layout.name(found.identifier), name.version),
+        (pointer_cell(lake, name.value).key, record.version),
+    )
+
+
+def remembered_versions(lake: Lake, identifier: Identifier) -> Versions | None:
+    """The same objects as this process saw them last; None if it has not seen all of them."""
+    if lake.access is None:
+        return None
+    manifest, name = lake.security().last_seen, lake.name(identifier).last_seen
+    record = pointer_cell(lake, name.value).last_seen if name else None
+    if manifest is None or name is None or record is None:
+        return None
+    return (
+        (lake.layout.security_manifest(), manifest.version),
+        (lake.layout.name(identifier), name.version),
+        (pointer_cell(lake, name.value).key, record.version),
+    )
+
+
+async def authorize_name(lake: Lake, found: ResolvedName, *, missing: NotFound, situation: str = "") -> None:
     """Check what the route declares on the object under a name (A4)."""
     if authority := await read_authority(lake):
         chain = await name_chain(lake, authority, found, missing=missing)
         require(lake, authority, chain, missing=missing, situation=situation)
 
 
-_HIDDEN: Final = Forbidden("not allowed")  # Every caller sees the metastore, so this is never raised.
+_HIDDEN: Final = NotFound("Metastore does not exist", subject="metastore")  # Never raised: every caller sees it.
 
 
 def catalog_chain(authority: Authority, catalog: Catalog) -> Chain:
@@ -183,11 +245,37 @@ def object_id_of(record: BoundRecord) -> str:
     return record.object_id or record.uuid if isinstance(record, Pointer) else record.uuid
 
 
-async def name_chain(lake: Lake, authority: Authority, found: ResolvedName, *, missing: SandurError) -> Chain:
+async def name_chain(lake: Lake, authority: Authority, found: ResolvedName, *, missing: NotFound) -> Chain:
     """The chain of the object under a name."""
     namespace_id = found.name.value.namespace_id
     chain = await namespace_chain(lake, authority, found.identifier.namespace, namespace_id, missing=missing)
     return (*chain, object_link(found))
+
+
+async def record_chain(
+    lake: Lake,
+    authority: Authority,
+    identifier: Identifier,
+    record: Versioned[BoundRecord] | None,
+    *,
+    missing: NotFound,
+) -> Chain:
+    """The chain of a record that is no longer under the name `identifier`, for a replay (A9).
+
+    A dropped record is judged where it was last; a renamed one where its old name says that it went. Otherwise only
+    grants on the object itself count.
+    """
+    if record is None:
+        raise missing
+    name = await lake.name(identifier).read()
+    place = record.value.dropped_as
+    if name and name.value.state == "moved" and name.value.uuid == record.value.uuid:
+        place = name.value.other
+    link = Link(object_id_of(record.value), TYPES[record.value.kind], str(identifier), record.value.owner_id)
+    above = (
+        await namespace_chain(lake, authority, place.namespace, missing=missing) if place else (authority.metastore,)
+    )
+    return (*above, link)
 
 
 def _chains(_lake: Lake) -> LruCache[tuple[Namespace, str], tuple[str, Chain]]:
@@ -196,7 +284,7 @@ def _chains(_lake: Lake) -> LruCache[tuple[Namespace, str], tuple[str, Chain]]:
 
 
 async def namespace_chain(
-    lake: Lake, authority: Authority, namespace: Namespace, namespace_id: str = "", *, missing: SandurError
+    lake: Lake, authority: Authority, namespace: Namespace, namespace_id: str = "", *, missing: NotFound
 ) -> Chain:
     """The chain of a namespace, from memory while no grant and no owner changed.
 

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.records import AttemptedFile, Claim, Definite, Request, error_of, failure_of
-from sandur.errors import Busy, KeyReused, SandurError
+from sandur.errors import Busy, Hidden, KeyReused, SandurError
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Attempts, Cell, Versioned
 from sandur.storage.contract import ABSENT
@@ -145,8 +145,14 @@ class KeyClaim:
 
 
 def key_hash_of(request: Request) -> str | None:
-    """The hash of the idempotency key, which names objects in place of the key; None without a key."""
-    return hashlib.sha256(request.key.encode()).hexdigest() if request.key else None
+    """The hash of the idempotency key, which names objects in place of the key; None without a key.
+
+    A8: a key belongs to its principal, so that no caller finds the answer that another one got.
+    """
+    if request.key is None:
+        return None
+    owner = request.source.principal_id
+    return hashlib.sha256(f"{owner}\n{request.key}".encode() if owner else request.key.encode()).hexdigest()
 
 
 def claim_for(lake: Lake, request: Request, operation: str) -> KeyClaim:
@@ -171,6 +177,9 @@ async def run_exactly_once(
         try:
             try:
                 return await attempt(taken)
+            except Hidden:  # A10: the next attempt may be allowed.
+                await claim.release()
+                raise
             except Definite as error:
                 await claim.done(error=error)
                 raise

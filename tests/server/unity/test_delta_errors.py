@@ -52,8 +52,9 @@ def test_an_error_has_its_code_and_type(error: Exception, operation: str, code: 
 def test_every_error_that_operations_raise_has_a_rule() -> None:
     known = {kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, SandurError)}
     handled_below = {SandurError, errors.SwapLost}
+    answered_as_not_found = {errors.Hidden}
 
-    assert {type(error) for error, *_ in EXPECTED} - {Refused} == known - handled_below
+    assert {type(error) for error, *_ in EXPECTED} - {Refused} == known - handled_below - answered_as_not_found
 
 
 @pytest.mark.parametrize("error", [errors.Busy("m", retry_after_seconds=2), errors.Unavailable("m"), errors.Unfit("m")])

@@ -8,23 +8,34 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import checked_catalog
 from sandur.catalog.index import CATALOGS, Place
 from sandur.catalog.locations import checked_location, folder_name, normalize_location
+from sandur.catalog.privileges import Chain
 from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import Catalog, Request
-from sandur.errors import AlreadyExists
+from sandur.catalog.security import Authority
+from sandur.errors import AlreadyExists, Hidden
+from sandur.operations.access import (
+    authorize_catalog,
+    authorize_metastore,
+    catalog_chain,
+    may_see,
+    read_authority,
+)
 from sandur.operations.containers.records import RecordChange, catalog_not_found
-from sandur.operations.index.lists import read_page
+from sandur.operations.index.lists import Container, read_page
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import catalog_exists
 from sandur.storage.cell import gather_all
 
 
 async def load_catalog(lake: Lake, name: str) -> Catalog:
-    """Load a catalog; NotFound if it does not exist.
+    """Load a catalog; NotFound if it does not exist or the caller may not see it.
 
     The default catalog always reads as if it existed. While nothing has created it, it is empty and has no id.
     """
-    found = await lake.catalog(name).read()
+    found, authority = await gather_all((lake.catalog(name).read(), read_authority(lake)))
     if found is not None and catalog_exists(found.value):
+        if authority and not may_see(lake, authority, catalog_chain(authority, found.value)):
+            raise Hidden(str(catalog_not_found(name)), subject="catalog")
         return found.value
     if name != lake.settings.default_catalog:
         raise catalog_not_found(name)
@@ -45,7 +56,8 @@ async def ensure_catalog(lake: Lake, name: str) -> Catalog:
     if found.id:
         return found
     with contextlib.suppress(AlreadyExists):  # Another request has created it.
-        return await create_catalog(lake, name, root=None, properties={}, request=Request(hash=""))
+        server = lake.acting_for(None)
+        return await create_catalog(server, name, root=None, properties={}, request=Request(hash=""))
     return await load_stored_catalog(lake, name)
 
 
@@ -83,6 +95,7 @@ async def create_catalog(
         comment=comment,
         properties=dict(properties),
         owner=principal,
+        owner_id=request.source.principal_id,
         created_ms=now_ms,
         created_by=principal,
         updated_ms=now_ms,
@@ -94,9 +107,14 @@ async def create_catalog(
             raise AlreadyExists(f"Catalog already exists: {name}", subject="catalog")
         return wanted
 
-    return await RecordChange(
-        lake, lake.catalog(name), request, "create-catalog", decide, place=Place(CATALOGS, name)
-    ).run()
+    async def authorize(_: Catalog | None) -> None:
+        await authorize_metastore(lake)
+        if root is not None:
+            await authorize_metastore(lake, situation="location")
+
+    place = Place(CATALOGS, name)
+    cell = lake.catalog(name)
+    return await RecordChange(lake, cell, request, "create-catalog", decide, place=place, authorize=authorize).run()
 
 
 async def update_catalog(
@@ -117,9 +135,23 @@ async def update_catalog(
             return found
         return replace(changed, updated_ms=lake.clock.now_ms(), updated_by=request.source.principal)
 
-    return await RecordChange(
-        lake, lake.catalog(name), request, "update-catalog", decide, place=Place(CATALOGS, name)
-    ).run()
+    async def authorize(found: Catalog | None) -> None:
+        if found is not None and catalog_exists(found):
+            await authorize_catalog(lake, found, missing=catalog_not_found(name))
+
+    place = Place(CATALOGS, name)
+    cell = lake.catalog(name)
+    return await RecordChange(lake, cell, request, "update-catalog", decide, place=place, authorize=authorize).run()
+
+
+async def find_catalog(lake: Lake, name: str) -> Container:
+    """The catalog as the container of a list; NotFound if it does not exist."""
+    catalog = await load_catalog(lake, name)
+
+    async def chain(authority: Authority) -> Chain:
+        return catalog_chain(authority, catalog)
+
+    return Container(chain, catalog_not_found(name))
 
 
 def _checked_root(lake: Lake, name: str, root: str | None) -> str:

@@ -17,6 +17,7 @@ from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import CATALOGS, Place, place_of
 from sandur.catalog.records import Catalog, Claim, LastChange, NamespaceRecord, Request, Source
 from sandur.errors import Busy, Invalid, NotEmpty, NotFound, OutcomeUnknown, SandurError, SwapLost
+from sandur.operations.access import authorize_catalog, authorize_namespace
 from sandur.operations.containers.records import (
     catalog_not_found,
     dropped_namespace,
@@ -30,7 +31,13 @@ from sandur.operations.index import update
 from sandur.operations.index.truth import list_child_namespaces, list_keys
 from sandur.operations.lake import Lake
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.names import catalog_exists, is_namespace_visible, namespace_not_found, settle_name
+from sandur.operations.tables.names import (
+    catalog_exists,
+    is_namespace_visible,
+    namespace_not_found,
+    resolve_namespace,
+    settle_name,
+)
 from sandur.storage.cell import Attempts, Cell, Versioned, gather_all, gather_in_batches
 
 T = TypeVar("T")
@@ -60,6 +67,9 @@ async def drop_namespace(lake: Lake, namespace: Namespace, request: Request) -> 
         is_visible=partial(is_namespace_visible, lake, namespace),
         first_child=first_child,
         dropped=lambda _, now_ms, signature: dropped_namespace(now_ms, signature),
+        authorize=lambda found: authorize_namespace(
+            lake, namespace, missing=namespace_not_found(namespace), namespace_id=found.id
+        ),
     ).run()
 
 
@@ -69,6 +79,9 @@ async def drop_namespace_cascade(lake: Lake, namespace: Namespace, request: Requ
     NotEmpty if other requests create children faster than they are dropped, CASCADES_MAX times.
     """
     layout, folder = lake.layout, lake.layout.namespaces_folder(namespace.catalog)
+    missing = namespace_not_found(namespace)
+    if await resolve_namespace(lake, namespace):
+        await authorize_namespace(lake, namespace, missing=missing)
     for cascade in range(CASCADES_MAX):
         await _drop_namespaces(lake, folder, layout.namespaces_below(namespace), request.source)
         await _drop_names(lake, namespace, request.source)
@@ -102,6 +115,7 @@ async def drop_catalog(lake: Lake, name: str, *, force: bool, request: Request) 
         dropped=lambda found, now_ms, signature: replace(
             found, state="dropped", properties={}, change=signature, updated_ms=now_ms
         ),
+        authorize=lambda found: authorize_catalog(lake, found, missing=catalog_not_found(name)),
         cascade=cascade if force else None,
     ).run()
 
@@ -117,7 +131,8 @@ class _Drop(Generic[C]):
     `is_visible` says whether readers see the container; one that is being dropped is visible. `first_child` returns the
     kind and name of a child of the container with that id, or None. It reads page by page, which is safe: the creator
     of a child behind the cursor reads the container afterwards (N4). `dropped` makes the record that replaces the
-    container, at that time and signed by this request. `cascade` drops the children, if the request wants that.
+    container, at that time and signed by this request. `authorize` raises unless the caller may drop it.
+    `cascade` drops the children, if the request wants that.
     """
 
     lake: Lake
@@ -130,6 +145,7 @@ class _Drop(Generic[C]):
     is_visible: Callable[[C], Awaitable[bool]]
     first_child: Callable[[str], Awaitable[str | None]]
     dropped: Callable[[C, int, LastChange], C]
+    authorize: Callable[[C], Awaitable[None]]
     cascade: Callable[[], Awaitable[None]] | None = None
     _is_marked: bool = False
     _is_uncertain: bool = False
@@ -161,6 +177,7 @@ class _Drop(Generic[C]):
                 raise OutcomeUnknown(f"{self.text}: this request may have dropped it; it has changed since")
             if found is None or not await self.is_visible(found.value) or pinned not in {"", found.value.id}:
                 raise self.missing
+            await self.authorize(found.value)
             self._is_marked = True
             await gather_all(
                 [
@@ -238,8 +255,10 @@ async def _first_result(items: AsyncIterator[T], describe: Callable[[T], Awaitab
 async def _drop_namespaces(lake: Lake, folder: str, beginning: str, source: Source) -> None:
     """Drop the namespaces with such keys, and their content; other requests may create more meanwhile.
 
-    The deepest namespaces go first: a namespace can be dropped only without children.
+    The deepest namespaces go first: a namespace can be dropped only without children. The right to drop the container
+    has been checked, and covers everything in it.
     """
+    lake = lake.acting_for(None)
     namespaces = [lake.layout.parse_namespace(key) async for key in list_keys(lake, folder, beginning=beginning)]
     for namespace in sorted(namespaces, key=lambda namespace: -len(namespace.levels)):
         await _drop_names(lake, namespace, source)
@@ -249,6 +268,7 @@ async def _drop_namespaces(lake: Lake, folder: str, beginning: str, source: Sour
 
 
 async def _drop_names(lake: Lake, namespace: Namespace, source: Source) -> None:
+    lake = lake.acting_for(None)
     keys = [key async for key in list_keys(lake, lake.layout.names_folder(namespace))]
     await gather_in_batches(keys, lambda key: _drop_name(lake, key, source), at_once=DROPS_AT_ONCE)
 

@@ -16,10 +16,12 @@ from sandur.catalog.locations import check_property_keys, checked_location, fold
 from sandur.catalog.paging import Page
 from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import Catalog, Claim, NamespaceRecord, Request
-from sandur.errors import AlreadyExists, Busy, OutcomeUnknown, SwapLost, Unprocessable
-from sandur.operations.containers.catalogs import ensure_catalog, load_catalog
+from sandur.errors import AlreadyExists, Busy, NotFound, OutcomeUnknown, SwapLost, Unprocessable
+from sandur.operations.access import READS_MAX, authorize_catalog, authorize_namespace
+from sandur.operations.containers.catalogs import ensure_catalog, find_catalog, load_catalog
 from sandur.operations.containers.records import (
     RecordChange,
+    catalog_not_found,
     dropped_namespace,
     help_predecessor,
     parent_not_found,
@@ -28,7 +30,7 @@ from sandur.operations.containers.records import (
 )
 from sandur.operations.idempotency import claim_for, hold_claim, run_exactly_once
 from sandur.operations.index import update as indexing
-from sandur.operations.index.lists import list_entries, require_namespace
+from sandur.operations.index.lists import find_namespace, list_entries
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import confirm_parent, is_namespace_visible, namespace_not_found, resolve_namespace
 from sandur.storage.cell import Attempts, Versioned, gather_all
@@ -68,14 +70,30 @@ async def create_namespace(
 
 async def load_namespace(lake: Lake, namespace: Namespace) -> NamespaceView:
     """Load a namespace; NotFound if it does not exist."""
-    catalog, found = await asyncio.gather(load_catalog(lake, namespace.catalog), resolve_namespace(lake, namespace))
-    if found is None:
-        raise namespace_not_found(namespace)
-    return _view(catalog, namespace, visible_properties(found.value))
+    catalog, found = await asyncio.gather(load_catalog(lake, namespace.catalog), load_record(lake, namespace))
+    return _view(catalog, namespace, visible_properties(found))
+
+
+async def load_record(lake: Lake, namespace: Namespace) -> NamespaceRecord:
+    """The record of a namespace that the caller may see; NotFound otherwise (A2)."""
+    missing = namespace_not_found(namespace)
+    for _ in range(READS_MAX):
+        found = await resolve_namespace(lake, namespace)
+        if found is None:
+            raise missing
+        await authorize_namespace(lake, namespace, missing=missing, namespace_id=found.value.id)
+        read = (lake.layout.namespace(namespace), found.version)
+        if lake.access is None or await lake.store.are_current([read]):
+            return found.value
+    raise Busy(f"namespace {namespace} keeps changing")
 
 
 async def namespace_exists(lake: Lake, namespace: Namespace) -> bool:
-    return await resolve_namespace(lake, namespace) is not None
+    try:
+        await load_record(lake, namespace)
+    except NotFound:
+        return False
+    return True
 
 
 async def list_namespaces(
@@ -87,9 +105,9 @@ async def list_namespaces(
     page_size: int | None,
 ) -> Page[Namespace]:
     """List the children of a parent, or the first level of the catalog; NotFound if the parent does not exist."""
-    check_parent = partial(require_namespace, lake, parent) if parent else partial(load_catalog, lake, catalog)
+    container = partial(find_namespace, lake, parent) if parent else partial(find_catalog, lake, catalog)
     scope = namespaces_scope(catalog, parent)
-    page = await list_entries(lake, scope, "namespace", page_token, page_size, check_parent)
+    page = await list_entries(lake, scope, "namespace", page_token, page_size, container)
     return Page([Namespace(catalog, (*scope.levels, entry.name)) for entry in page.entries], page.next_token)
 
 
@@ -152,8 +170,13 @@ def namespace_change(
         state = "active" if found.state == "new" else found.state
         return replace(changed, state=state, updated_ms=lake.clock.now_ms(), updated_by=request.source.principal)
 
-    place = place_of(namespace)
-    return RecordChange(lake, lake.namespace(namespace), request, operation, decide, place=place, read=read)
+    async def authorize(found: NamespaceRecord | None) -> None:
+        if found is not None:
+            missing = namespace_not_found(namespace)
+            await authorize_namespace(lake, namespace, missing=missing, namespace_id=found.id)
+
+    place, cell = place_of(namespace), lake.namespace(namespace)
+    return RecordChange(lake, cell, request, operation, decide, place=place, read=read, authorize=authorize)
 
 
 def _view(catalog: Catalog, namespace: Namespace, properties: Mapping[str, str]) -> NamespaceView:
@@ -201,6 +224,7 @@ class NamespaceCreation:
                 await self.lake.background.run("index a namespace", finishing)
 
     async def _replay(self, claim: Claim) -> Catalog:
+        """The first attempt has created it. The right to do so was checked before the claim was read (A9)."""
         self._id = claim.namespace_id
         found = await self._cell.read()
         self._made = found.value if found and found.value.id == self._id else None
@@ -214,6 +238,7 @@ class NamespaceCreation:
                 ensure_catalog(self.lake, self.namespace.catalog), self._cell.read(), self._parent_id()
             )
             check_namespace_location(self.lake, catalog, self.properties)
+            await self._authorize(catalog, parent)
             if found and found.value.id == self._id:
                 if await self._is_confirmed(found):
                     return catalog
@@ -233,6 +258,14 @@ class NamespaceCreation:
             if written and await self._is_confirmed(written):
                 return catalog
         raise Busy(f"namespace {self.namespace} keeps changing")
+
+    async def _authorize(self, catalog: Catalog, parent_id: str | None) -> None:
+        """The right to create a schema, on the parent namespace or, while there is none, on the catalog."""
+        if self.namespace.parent and parent_id:
+            missing = namespace_not_found(self.namespace.parent)
+            await authorize_namespace(self.lake, self.namespace.parent, missing=missing, namespace_id=parent_id)
+        else:
+            await authorize_catalog(self.lake, catalog, missing=catalog_not_found(catalog.name))
 
     async def _parent_id(self) -> str | None:
         """The id of the parent namespace; None if it does not exist, and on the first level."""
@@ -273,6 +306,7 @@ class NamespaceCreation:
             comment=self.comment,
             properties=dict(self.properties),
             owner=principal,
+            owner_id=self.request.source.principal_id,
             change=self._change,
             created_ms=now_ms,
             created_by=principal,

@@ -73,7 +73,7 @@ class RecordChange(Generic[R]):
     possible. A record that it returns unchanged is not written. `read` replaces the read of the cell where the cell
     alone does not show whether the record is visible. `place` is the entry of the record in a list index. `answer`
     makes the text of the answer from the changed record. `write_aside` writes what the new record refers to, before
-    the swap.
+    the swap. `authorize` raises unless the caller may change the record as it was read (A6).
     """
 
     lake: Lake
@@ -85,6 +85,7 @@ class RecordChange(Generic[R]):
     read: Callable[[], Awaitable[Versioned[R] | None]] | None = None
     answer: Callable[[R], bytes] = msgspec.json.encode
     write_aside: Callable[[R], Awaitable[None]] | None = None
+    authorize: Callable[[R | None], Awaitable[None]] | None = None
 
     def __post_init__(self) -> None:
         self._claim = claim_for(self.lake, self.request, self.operation)
@@ -115,6 +116,8 @@ class RecordChange(Generic[R]):
     async def _attempt(self, _: Claim | None) -> str:
         async for _attempt in Attempts(self.lake.clock):
             found = await (self.read or self.cell.read)()
+            if self.authorize:
+                await self.authorize(found.value if found else None)
             last = _as_signed(found.value).change if found else None
             if found and last and is_signed_by(_as_signed(found.value), self._signature):
                 require_claim(self._claim)
@@ -179,6 +182,7 @@ def with_creation(lake: Lake, record: R, request: Request) -> R:
     """The record with its owner and the time and principal of its creation, for records that have these fields."""
     now_ms, principal = lake.clock.now_ms(), request.source.principal
     fields: dict[str, Any] = {"created_ms": now_ms, "created_by": principal, "owner": principal}
+    fields["owner_id"] = request.source.principal_id
     return replace(record, **fields, changed_ms=now_ms, changed_by=principal)
 
 

@@ -21,7 +21,7 @@ from sandur.operations.delta.tables import (
     load_delta_table,
     table_not_found,
 )
-from sandur.operations.index.lists import require_namespace
+from sandur.operations.index.lists import find_namespace
 from sandur.operations.lake import BytesLruCache, Lake
 
 _METADATA_BYTES_MAX: Final = 32 << 20
@@ -71,7 +71,7 @@ async def check_table_exists(lake: Lake, identifier: Identifier) -> None:
 async def check_parents_exist(lake: Lake, identifier: Identifier) -> None:
     """Raise NotFound if the catalog or the schema of a name is missing, which tells clients the missing part."""
     await load_catalog(lake, identifier.catalog)
-    await require_namespace(lake, identifier.namespace)
+    await find_namespace(lake, identifier.namespace)
 
 
 @contextlib.asynccontextmanager

@@ -22,12 +22,23 @@ from sandur.catalog.index import (
     segment_at,
 )
 from sandur.catalog.paging import Page, checked_page_size, decode_page_token, encode_page_token
+from sandur.catalog.privileges import Chain, Link
+from sandur.catalog.security import Authority, Viewer
+from sandur.errors import Busy, NotFound
+from sandur.operations.access import (
+    TYPES,
+    manifest_versions,
+    namespace_chain,
+    read_authority,
+    require,
+    viewer_of,
+)
 from sandur.operations.index.rebuild import READS_AT_ONCE_MAX, Damaged, Parts, read_manifest, read_segments, rebuild
 from sandur.operations.index.truth import LOOKS_AT_ONCE, list_written_names, read_entries
 from sandur.operations.index.update import IndexMemory
 from sandur.operations.lake import INDEX_READS, LIST_FALLBACKS, BytesLruCache, Counters, Lake
 from sandur.operations.tables.names import namespace_not_found, resolve_namespace
-from sandur.storage.cell import Versioned
+from sandur.storage.cell import Versioned, gather_all
 from sandur.storage.contract import Version
 
 READ_TRIES_MAX: Final = 4
@@ -215,18 +226,84 @@ async def _read_records(lake: Lake, scope: Scope, last: str | None, selection: _
     return _page(entries, selection, None if done == len(names) else names[done - 1])._replace(is_fallback=True)
 
 
+class Container(NamedTuple):
+    """The container of a list, which exists: its chain, and the error that hides it."""
+
+    chain: Callable[[Authority], Awaitable[Chain]]
+    missing: NotFound
+
+
+FindContainer = Callable[[], Awaitable[Container]]
+"""Finds the container of a list, or raises NotFound."""
+
+
+async def read_visible_page(
+    lake: Lake,
+    scope: Scope,
+    find_container: FindContainer,
+    *,
+    last: str | None,
+    wanted: int | None,
+    accepts: Accepts,
+    cached_as: str = "",
+) -> EntriesPage:
+    """As `read_page`, with only the entries that the caller may see; a page is full unless it is the last one.
+
+    The container, the grants and the first entries are read in one round. Raises NotFound if the container does not
+    exist or is hidden, Forbidden if the rule of the route is not met on it.
+    """
+    for _ in range(READ_TRIES_MAX):
+        before = _listed_versions(lake, scope)
+        container, seen, authority = await gather_all(
+            (find_container(), prefetch(lake, scope, last=last, wanted=wanted), read_authority(lake))
+        )
+        if authority is None:
+            return await read_page(
+                lake, scope, last=last, wanted=wanted, accepts=accepts, seen=seen, cached_as=cached_as
+            )
+        chain = await container.chain(authority)
+        require(lake, authority, chain, missing=container.missing)
+        is_listed = partial(_is_listed, accepts=accepts, viewer=viewer_of(lake, authority, chain))
+        page = await read_page(lake, scope, last=last, wanted=wanted, accepts=is_listed, seen=seen)
+        # A2: the grants and the entries were valid at one moment.
+        if _listed_versions(lake, scope) == before or await lake.store.are_current(manifest_versions(lake, authority)):
+            return page
+    raise Busy("the grants keep changing")
+
+
+def _is_listed(entry: Entry, *, accepts: Accepts, viewer: Viewer | None) -> bool:
+    if not accepts(entry):
+        return False
+    link = Link(entry.object_id or entry.uuid, TYPES[entry.kind], entry.name, entry.owner_id)
+    return viewer is None or viewer.sees(link)
+
+
+def _listed_versions(lake: Lake, scope: Scope) -> tuple[Version | None, Version | None]:
+    """The versions of the grants and of the index that this process saw last."""
+    if lake.access is None:
+        return None, None
+    grants, index = lake.security().last_seen, lake.index(scope).last_seen
+    return grants.version if grants else None, index.version if index else None
+
+
 async def list_names(
     lake: Lake, namespace: Namespace, *, kind: Kind, page_token: str | None, page_size: int | None
 ) -> Page[Entry]:
     """List the names of one kind in a namespace; NotFound if the namespace does not exist."""
-    check_parent = partial(require_namespace, lake, namespace)
-    return await list_entries(lake, names_scope(namespace), kind, page_token, page_size, check_parent)
+    find_container = partial(find_namespace, lake, namespace)
+    return await list_entries(lake, names_scope(namespace), kind, page_token, page_size, find_container)
 
 
-async def require_namespace(lake: Lake, namespace: Namespace) -> None:
-    """NotFound if the namespace does not exist."""
-    if await resolve_namespace(lake, namespace) is None:
-        raise namespace_not_found(namespace)
+async def find_namespace(lake: Lake, namespace: Namespace) -> Container:
+    """The namespace as the container of a list; NotFound if it does not exist."""
+    missing = namespace_not_found(namespace)
+    found = await resolve_namespace(lake, namespace)
+    if found is None:
+        raise missing
+    namespace_id = found.value.id
+    return Container(
+        lambda authority: namespace_chain(lake, authority, namespace, namespace_id, missing=missing), missing
+    )
 
 
 async def list_entries(
@@ -235,11 +312,11 @@ async def list_entries(
     kind: str,
     page_token: str | None,
     page_size: int | None,
-    check_parent: Callable[[], Awaitable[object]],
+    find_container: FindContainer,
 ) -> Page[Entry]:
     """One page of what an Iceberg client lists. Without a token: everything; with an empty token: the first page.
 
-    Page size and token are checked before anything is read. `check_parent` runs in the same round as the first reads.
+    Page size and token are checked before anything is read.
     """
     subject, size = (lake.layout.root, kind, scope.text), checked_page_size(page_size)
     wanted = None if page_token is None else size
@@ -249,6 +326,7 @@ async def list_entries(
         # An Iceberg client cannot load a table or view of another format.
         return entry.kind == kind and (entry.kind not in {"table", "view"} or entry.format == "iceberg")
 
-    _, seen = await asyncio.gather(check_parent(), prefetch(lake, scope, last=last, wanted=wanted))
-    page = await read_page(lake, scope, last=last, wanted=wanted, accepts=accepts, seen=seen, cached_as=kind)
+    page = await read_visible_page(
+        lake, scope, find_container, last=last, wanted=wanted, accepts=accepts, cached_as=kind
+    )
     return Page(page.entries, None if page.next_last is None else encode_page_token(subject, page.next_last))

@@ -8,7 +8,7 @@ import msgspec
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Entry, Scope
 from sandur.catalog.infos import catalog_info, schema_info
-from sandur.catalog.records import BoundRecord, Catalog, NameRecord, NamespaceRecord
+from sandur.catalog.records import BoundRecord, Catalog, NameRecord, NamespaceRecord, Pointer
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import catalog_exists, resolve_name, resolve_namespace
 from sandur.operations.transactions.resolution import effective_record
@@ -57,6 +57,7 @@ def _container_entry(
         name=name,
         kind=kind,
         uuid=record.id,
+        owner_id=record.owner_id,
         created_ms=record.created_ms,
         updated_ms=record.updated_ms,
         info=msgspec.Raw(msgspec.json.encode(info)),
@@ -70,6 +71,8 @@ async def index_entry(lake: Lake, identifier: Identifier, name: NameRecord, reco
         kind=name.kind,
         format=name.format,
         uuid=name.uuid,
+        object_id=record.object_id if isinstance(record, Pointer) else "",
+        owner_id=record.owner_id,
         created_ms=name.updated_ms,
         updated_ms=max(name.updated_ms, record.updated_ms),
         info=msgspec.Raw(msgspec.json.encode(await info_of(lake, identifier, name, record))),

@@ -15,6 +15,7 @@ from sandur.catalog.records import Request
 from sandur.errors import BadRequest, NotFound, SandurError
 from sandur.iceberg.scan.requests import Scan, ScanRequest, resolve_scan
 from sandur.iceberg.table_metadata import TableMetadata
+from sandur.operations.access import resolve_authorized
 from sandur.operations.lake import Lake
 from sandur.operations.planning.cache import PlanningCache, PlanResult
 from sandur.operations.planning.manifests import Manifests, run_aside
@@ -192,9 +193,13 @@ async def _table_uuid(lake: Lake, identifier: Identifier) -> str:
 
 async def _plan_of_table(lake: Lake, identifier: Identifier, plan_id: str, principal: str) -> Versioned[Plan]:
     """The plan, if it belongs to the principal and to the table that has this name now; NotFound otherwise."""
-    found, held = await gather_all((resolve_name(lake, identifier), _read(lake, plan_id)))
-    if found is None or not found.is_a("table"):
-        raise name_not_found(identifier, "table")
+    missing = name_not_found(identifier, "table")
+    found, held = await gather_all(
+        (
+            resolve_authorized(lake, identifier, lambda found: found.is_a("table"), missing=missing),
+            _read(lake, plan_id),
+        )
+    )
     is_valid = held is not None and held.value.principal == principal and held.value.expires_ms > lake.clock.now_ms()
     if held is None or not is_valid or held.value.table_uuid != found.uuid:
         raise _no_such_plan(plan_id)

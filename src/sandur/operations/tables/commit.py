@@ -5,7 +5,7 @@ replace a table's head and the participants of a transaction are made of the sam
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, Protocol
 
@@ -16,11 +16,13 @@ from sandur.catalog.identifiers import Identifier, checked_identifier
 from sandur.catalog.locations import Occupied
 from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import AttemptedFile, Head, Pointer, Request
-from sandur.errors import Busy, Conflict, Invalid, SandurError, SwapLost
+from sandur.catalog.security import Authority
+from sandur.errors import Busy, Conflict, Forbidden, Hidden, Invalid, SandurError, SwapLost, Unauthenticated
 from sandur.iceberg.requests import AssertCreate, AssertTableUuid, TableCommit
 from sandur.iceberg.table_commit import is_replay, next_metadata
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddSnapshot, RemoveProperties, SetLocation, SetProperties, Update
+from sandur.operations.access import name_chain, read_authority, record_chain, require
 from sandur.operations.idempotency import ClaimLost, KeyClaim, key_hash_of
 from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import CommitQueues, Lake
@@ -97,6 +99,23 @@ def check_updates(
                 locations.check_moved_location(update.location, location, roots, occupied)
 
 
+def changes_places(updates: Sequence[Update], location: str | None, properties: Mapping[str, str]) -> bool:
+    """Whether the updates change the location, a path property or a `gc.` property of a table or view."""
+    for update in updates:
+        match update:
+            case SetLocation() if location is None or not locations.is_same(update.location, location):
+                return True
+            case SetProperties():
+                changed = [key for key, value in update.updates.items() if properties.get(key) != value]
+            case RemoveProperties():
+                changed = [key for key in update.removals if key in properties]
+            case _:
+                changed = []
+        if any(key in locations.PATH_PROPERTIES or key.startswith("gc.") for key in changed):
+            return True
+    return False
+
+
 class Change(Protocol[M]):
     """What a commit changes."""
 
@@ -106,6 +125,9 @@ class Change(Protocol[M]):
 
     def apply(self, base: M, *, now_ms: int) -> M:
         """The metadata after the commit, or `base` itself if nothing changes. Raises Conflict or Invalid."""
+
+    def relocates(self, base: M) -> bool:
+        """Whether it changes where files lie or who may delete them, which needs more than the right to commit."""
 
     def is_applied(self, current: M) -> bool:
         """Whether the metadata shows that this very change was made before (C9)."""
@@ -132,6 +154,9 @@ class TableChange(NamedTuple):
     def apply(self, base: TableMetadata, *, now_ms: int) -> TableMetadata:
         check_updates(self.commit.updates, base.location, self.roots, self.occupied)
         return next_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
+
+    def relocates(self, base: TableMetadata) -> bool:
+        return changes_places(self.commit.updates, base.location, base.properties)
 
     def is_applied(self, current: TableMetadata) -> bool:
         return is_replay(current, self.commit.requirements, self.commit.updates)
@@ -180,6 +205,7 @@ class Commit(Generic[M]):
     request: Request
     claim: KeyClaim | None = None
     uncertain: list[AttemptedFile] = field(default_factory=list)
+    _found: ResolvedName | None = None
 
     async def run(self) -> Document[M]:
         """Apply the change and return the document that is current afterwards.
@@ -245,9 +271,12 @@ class Commit(Generic[M]):
         """The state to decide on, or the answer if an earlier attempt of this request was applied."""
         if number > 1:
             await self.lake.clock.sleep(_BACKOFF_SECONDS * self.lake.clock.chance())
-        found = await resolve_name(self.lake, self.identifier, prefetch=prefetch_document)
+        authority, found = await gather_all(
+            (read_authority(self.lake), resolve_name(self.lake, self.identifier, prefetch=prefetch_document))
+        )
         if found is None or found.name.value.kind != self.family.kind:
             return await self._find_without_name()
+        await self._authorize(authority, found)
         if document := await self._find_in_previous_table(found):
             return document
         base = await read_base(self.lake, self.family, found)
@@ -278,21 +307,44 @@ class Commit(Generic[M]):
         """
         lake, base = self.lake, draft.base
         try:
-            *_, is_current = await gather_all(
-                [
-                    write_document(lake, draft.document),
-                    lake.feature(Receipts).ensure(base.pointer.value.table_uuid, base.head),  # C5 (help)
-                    claim.take(uuid=base.found.uuid, tried=tried_of(draft.head)),  # C4, C7 (fence)
-                    listing.begin(base.document.metadata, draft.document.metadata),  # I1
+            _, authority, is_current = await gather_all(
+                (
+                    gather_all(
+                        [
+                            write_document(lake, draft.document),
+                            lake.feature(Receipts).ensure(base.pointer.value.table_uuid, base.head),  # C5 (help)
+                            claim.take(uuid=base.found.uuid, tried=tried_of(draft.head)),  # C4, C7 (fence)
+                            listing.begin(base.document.metadata, draft.document.metadata),  # I1
+                        ]
+                    ),
+                    read_authority(lake),  # A6: this read begins after the version that will be swapped was known.
                     self._is_current(base),
-                ]
+                )
             )
-        except ClaimLost:
+            if is_current:
+                await self._authorize(authority, base.found, base.document.metadata)
+        except (ClaimLost, Forbidden, Hidden, Unauthenticated):
             await self._abandon(draft)
             raise
         if not is_current:
             await self._abandon(draft)
         return bool(is_current)
+
+    async def _authorize(self, authority: Authority | None, found: ResolvedName, base: M | None = None) -> None:
+        """A4, A6: check what the route declares on the table; with `base`, also what the change of it needs."""
+        self._found = found
+        if authority is None:
+            return
+        missing = name_not_found(self.identifier, self.family.kind)
+        try:
+            chain = await name_chain(self.lake, authority, found, missing=missing)
+            require(self.lake, authority, chain, missing=missing)
+            if base is not None and self.change.relocates(base):
+                require(self.lake, authority, chain, missing=missing, situation="relocate")
+        except (Forbidden, Hidden):
+            if self.uncertain:  # A7
+                raise Busy(f"{self.identifier}: an earlier attempt of this request may still be applied") from None
+            raise
 
     async def _is_current(self, base: Base[M]) -> bool:
         """Whether name and pointer are as remembered. A cached name is never trusted (C2)."""
@@ -341,6 +393,8 @@ class Commit(Generic[M]):
         """C8: the answer of the attempt that holds the key; None if this request has taken the key over."""
         if self.claim is None:
             raise Busy(f"{self.identifier}: the claim is not known yet")
+        if self._found:  # A9
+            await self._authorize(await read_authority(self.lake), self._found)
         claim = await self.claim.follow()
         if claim.state == "done":
             return await replayed_document(self.lake, self.family, claim.location, claim.uuid)
@@ -404,11 +458,15 @@ class Commit(Generic[M]):
 
     async def _find_in(self, uuid: str) -> Document[M] | None:
         """C10: the answer if this commit was made to the table of that uuid, whatever its name is now."""
+        authority, pointer = await gather_all((read_authority(self.lake), self.lake.pointer(uuid).read()))
+        if authority:  # A9: judged on the record that is left.
+            missing = name_not_found(self.identifier, self.family.kind)
+            chain = await record_chain(self.lake, authority, self.identifier, pointer, missing=missing)
+            require(self.lake, authority, chain, missing=missing)
         if self.claim is None or self.claim.pinned_uuid != uuid:
             self.claim = None
             if await self._claim_for(uuid).read():
                 raise ClaimLost
-        pointer = await self.lake.pointer(uuid).read()
         document = await pointer_document(self.lake, self.family, pointer) if pointer else None
         if document is None:
             return None

@@ -18,6 +18,7 @@ from sandur.iceberg.table_commit import next_metadata
 from sandur.iceberg.table_create import create_table_metadata
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, without_trailing_slash
 from sandur.iceberg.updates import AssignUuid, SetLocation, Update
+from sandur.operations.access import authorize_namespace
 from sandur.operations.idempotency import ClaimLost, KeyClaim, claim_for
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts, tried_of
@@ -75,7 +76,9 @@ async def create_by_commit(
         await resolve_namespace(lake, identifier.namespace)
     metadata = created_metadata(lake, identifier, commit, roots)
     # A table of its uuid under the name is this very one (C9).
-    draft = DocumentDraft(lake, TABLES, request, lambda _: metadata, metadata.table_uuid, is_named_by_uuid=True)
+    draft = DocumentDraft(
+        lake, TABLES, request, lambda _: metadata, metadata.table_uuid, is_named_by_uuid=True, situation="create"
+    )
     created = await Creation(lake, identifier, draft, request, "create-table-by-commit").run()
     await lake.background.run("forget stage", forget_stage(lake, identifier, metadata.table_uuid or ""))
     return loaded_table(lake, created)
@@ -130,6 +133,7 @@ class DocumentDraft(Draft[Document[M]], Generic[M]):
     is_named_by_uuid: bool = False
     registered: Document[M] | None = None
     format: Format = "iceberg"
+    situation: str = ""
 
     @property
     def kind(self) -> Kind:
@@ -182,7 +186,7 @@ async def _stage_table(
     claim = claim_for(lake, request, "stage-table")
     try:
         return await _write_stage(lake, identifier, metadata_of, lake.clock.new_uuid(), claim)
-    except ClaimLost:
+    except ClaimLost:  # The namespace was authorized before the claim was taken (A9).
         followed = await claim.follow()
     except SandurError:
         await claim.release()
@@ -205,10 +209,13 @@ async def _write_stage(
     namespace, found, occupied = await gather_all(
         (resolve_namespace(lake, identifier.namespace), resolve_name(lake, identifier), occupied_places(lake))
     )
+    missing = namespace_not_found(identifier.namespace)
+    if namespace:
+        await authorize_namespace(lake, identifier.namespace, missing=missing, namespace_id=namespace.value.id)
     metadata = metadata_of(uuid)
     refusal: SandurError | None
     if namespace is None:
-        refusal = namespace_not_found(identifier.namespace)
+        refusal = missing
     elif found:
         refusal = name_taken(identifier, found.name.value, "table")
     else:

@@ -22,6 +22,7 @@ from sandur.catalog.records import (
     head_of,
 )
 from sandur.errors import AlreadyExists, Busy, SandurError, SwapLost
+from sandur.operations.access import authorize_namespace
 from sandur.operations.idempotency import ClaimLost, claim_for
 from sandur.operations.index import update
 from sandur.operations.index.update import PreparedInsert, insert_entry, is_insert_current, prepare_insert
@@ -64,12 +65,14 @@ class Draft(Protocol[T]):
     """What is to be created: its kind and format, its files, and the answer to the client.
 
     `uuid` is the uuid that it must have; None if the creation chooses it. `is_named_by_uuid`: a thing of that uuid
-    under the name means that this very request was carried out before (C9).
+    under the name means that this very request was carried out before (C9). `situation` is the one for which the route
+    declares the right to create, empty for its main rule.
     """
 
     format: Format
     uuid: str | None = None
     is_named_by_uuid: bool = False
+    situation: str = ""
 
     @property
     def kind(self) -> Kind: ...
@@ -105,10 +108,18 @@ class Draft(Protocol[T]):
 
 
 def sign_record(lake: Lake, record: B, identifier: Identifier, request: Request) -> B:
-    """The record of a creation that is not confirmed yet, with its name and its request (S2)."""
-    return replace(
-        record, state="unbound", made_for=identifier, made_by=request_id(request), updated_ms=lake.clock.now_ms()
+    """The record of a creation that is not confirmed yet, with its name, its request (S2) and its owner."""
+    signed = replace(
+        record,
+        state="unbound",
+        made_for=identifier,
+        made_by=request_id(request),
+        updated_ms=lake.clock.now_ms(),
+        owner=request.source.principal,
+        owner_id=request.source.principal_id,
     )
+    # A3 (minted): grants name an id that no client chose.
+    return replace(signed, object_id=lake.clock.new_uuid()) if isinstance(signed, Pointer) else signed
 
 
 def is_made_by(pointer: Versioned[BoundRecord] | None, request: Request) -> bool:
@@ -159,9 +170,18 @@ class Creation(Generic[T]):
                 self._read_occupied(),
             )
         )
+        missing = namespace_not_found(self.identifier.namespace)
         if namespace is None:
-            raise await self._refused(namespace_not_found(self.identifier.namespace), uuid)
+            raise await self._refused(missing, uuid)
+        await self._authorize(namespace.value.id)
         return await self._create(uuid, namespace.value.id, slot)
+
+    async def _authorize(self, namespace_id: str) -> None:
+        """The right to create, on the namespace that the name will belong to. A stage is no permission."""
+        namespace = self.identifier.namespace
+        situation = self.draft.situation
+        missing = namespace_not_found(namespace)
+        await authorize_namespace(self.lake, namespace, missing=missing, namespace_id=namespace_id, situation=situation)
 
     async def _free_uuid(self) -> str:
         """The uuid that the name will refer to: that of the draft, unless another request used it before."""
@@ -180,6 +200,8 @@ class Creation(Generic[T]):
 
     async def _retry(self) -> T:
         """C8: the earlier answer, or the same creation again with the uuid and the namespace of the claim."""
+        held = await self.claim.read()
+        await self._authorize(held.value.namespace_id if held else "")  # A9
         claim = await self.claim.follow()
         if claim.state == "done":
             return await self.draft.answered(claim)

@@ -12,7 +12,8 @@ from sandur.catalog.garbage import written_version
 from sandur.catalog.identifiers import Identifier, Kind, Namespace
 from sandur.catalog.property_keys import without_client_keys
 from sandur.catalog.records import BoundRecord, Head, NameRecord, Request, head_of
-from sandur.errors import NotFound, SandurError, Unavailable
+from sandur.catalog.security import Authority
+from sandur.errors import Busy, NotFound, SandurError, Unavailable
 from sandur.iceberg.table_metadata import (
     TableMetadata,
     decode_table_metadata,
@@ -20,6 +21,16 @@ from sandur.iceberg.table_metadata import (
     with_referenced_snapshots_only,
 )
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
+from sandur.operations.access import (
+    READS_MAX,
+    Versions,
+    name_chain,
+    read_authority,
+    remembered_versions,
+    require,
+    resolve_authorized,
+    versions_read,
+)
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import CELLS_MAX, BytesLruCache, Lake, LruCache
 from sandur.operations.tables.names import ResolvedName, name_not_found, resolve_name
@@ -276,43 +287,94 @@ async def load_table(
 
 
 async def table_exists(lake: Lake, identifier: Identifier) -> bool:
-    found = await resolve_name(lake, identifier)
-    return found is not None and found.is_a("table")
+    return await name_exists(lake, identifier, "table")
+
+
+async def name_exists(lake: Lake, identifier: Identifier, kind: Kind) -> bool:
+    """Whether the caller sees a table or view of Iceberg with that name; Forbidden if it sees it without a right."""
+    try:
+        missing = name_not_found(identifier, kind)
+        await resolve_authorized(lake, identifier, lambda found: found.is_a(kind), missing=missing)
+    except NotFound:
+        return False
+    return True
 
 
 async def current_document(lake: Lake, identifier: Identifier) -> Document[TableMetadata]:
     """The current metadata file, by name, pointer and, if a transaction is pending on it, its record (T6).
 
     A cached file counts only if it still exists. Its existence is checked in the same round as name and pointer, unless
-    reads are instant: then there is no round to save.
+    reads are instant: then there is no round to save. The grants are read in that round, too (A1).
     """
-    confirmed = None
+    for _ in range(READS_MAX):
+        if lake.store.has_instant_reads and (known := await _known_document(lake, identifier)):
+            return known
+        if document := await _read_document(lake, identifier):
+            return document
+    raise Busy(f"{identifier}: it or the grants keep changing")
+
+
+async def _known_document(lake: Lake, identifier: Identifier) -> Document[TableMetadata] | None:
+    """The document that an earlier load found, if nothing that it depends on has changed; only with instant reads."""
+    head = lake.feature(_validated_heads).get(identifier)
+    if head is None:
+        return None
+    authority = await read_authority(lake)
+    if not await lake.store.are_current(head.versions):
+        return None
+    if authority:  # A2: what the load found was valid when the grants were read.
+        await _require_name(lake, authority, head.found)
+    return await load_document(lake, TABLES, head.location)
+
+
+async def _read_document(lake: Lake, identifier: Identifier) -> Document[TableMetadata] | None:
+    """The document as the store has it now; None to read again, because it or the grants changed meanwhile (A2)."""
+    confirmed, before = None, remembered_versions(lake, identifier)
     if lake.store.has_instant_reads:
-        heads = lake.feature(_validated_heads)
-        head = heads.get(identifier)
-        if head and await lake.store.are_current(head.versions):
-            return await load_document(lake, TABLES, head.location)
+        authority = await read_authority(lake)
         found = await resolve_name(lake, identifier, prefetch=prefetch_document)
     else:
         # The check comes first: it depends on what this server saw before the name is read.
-        confirmed, found = await gather_all(
-            (_confirm_last_head(lake, identifier), resolve_name(lake, identifier, prefetch=prefetch_document))
+        confirmed, found, authority = await gather_all(
+            (
+                _confirm_last_head(lake, identifier),
+                resolve_name(lake, identifier, prefetch=prefetch_document),
+                read_authority(lake),
+            )
         )
     if found is None or not found.is_a("table"):
         raise name_not_found(identifier, "table")
+    unconfirmed: Versions = ()
+    if authority:
+        await _require_name(lake, authority, found)
+        now = versions_read(lake, authority, found)
+        unconfirmed = now if now != before else ()
     location = (await effective_head(lake, found)).metadata_location
     is_cached = location in lake.feature(document_cache).tables
     if is_cached and confirmed not in {location, _NOT_SEEN} and not await lake.locations.exists(location):
         raise missing_file(location)
-    document = await load_document(lake, TABLES, location)
+    if unconfirmed:
+        document, is_current = await gather_all(
+            (load_document(lake, TABLES, location), lake.store.are_current(unconfirmed))
+        )
+        if not is_current:
+            return None
+    else:
+        document = await load_document(lake, TABLES, location)
     if lake.store.has_instant_reads:
         _remember_head(lake, found, location)
     return document
 
 
+async def _require_name(lake: Lake, authority: Authority, found: ResolvedName) -> None:
+    missing = name_not_found(found.identifier, found.name.value.kind)
+    require(lake, authority, await name_chain(lake, authority, found, missing=missing), missing=missing)
+
+
 class _ValidatedHead(NamedTuple):
     """The current metadata file of a table, as long as all these objects are at these versions."""
 
+    found: ResolvedName
     location: str
     versions: tuple[tuple[str, Version], ...]
 
@@ -336,6 +398,7 @@ def _remember_head(lake: Lake, found: ResolvedName, location: str) -> None:
         file_version = store.version_now(key)
     if file_version:
         lake.feature(_validated_heads)[found.identifier] = _ValidatedHead(
+            found,
             location,
             (
                 (lake.layout.name(found.identifier), found.name.version),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import BoundRecord, Claim, NameRecord, PurgeOrder, Request, head_of
 from sandur.errors import Busy, SwapLost
+from sandur.operations.access import name_chain, read_authority, record_chain, require
 from sandur.operations.idempotency import KeyClaim, claim_for, key_hash_of, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
@@ -43,7 +44,7 @@ async def drop_name(
     drop_id = key_hash_of(request) or lake.clock.new_id()
     drop = _Drop(lake, identifier, kind, formats, claim, drop_id, purge=purge)
     try:
-        return await run_exactly_once(claim, drop.attempt, lambda done: drop.read_pointer(done.uuid))
+        return await run_exactly_once(claim, drop.attempt, drop.replay)
     finally:
         await lake.background.run("finish drop", update.finish(lake, identifier, drop_id))
 
@@ -75,6 +76,7 @@ class _Drop:
         async for _ in Attempts(self.lake.clock):
             pinned = self.claim.pinned_uuid
             if live and pinned in {None, live.uuid}:
+                await self._authorize(live)
                 await self.claim.take(uuid=live.uuid)  # D2: the table of the claim, and no other with that name.
                 if pointer := await self._drop_live(live):
                     return pointer
@@ -84,6 +86,25 @@ class _Drop:
                 raise name_not_found(self.identifier, self.kind)
             live = await self._find_live()
         raise Busy(f"{self.identifier}: other requests keep changing the name")
+
+    async def replay(self, done: Claim) -> Versioned[BoundRecord] | None:
+        """What the first attempt dropped. A9: the right to drop is judged on the record that is left."""
+        pointer = await self.read_pointer(done.uuid)
+        authority = await read_authority(self.lake)
+        if authority and pointer:
+            missing = name_not_found(self.identifier, self.kind)
+            chain = await record_chain(self.lake, authority, self.identifier, pointer, missing=missing)
+            require(self.lake, authority, chain, missing=missing)
+        return pointer
+
+    async def _authorize(self, live: ResolvedName) -> None:
+        """A6: the grants are read after the name that will be swapped."""
+        missing = name_not_found(self.identifier, self.kind)
+        if authority := await read_authority(self.lake):
+            chain = await name_chain(self.lake, authority, live, missing=missing)
+            require(self.lake, authority, chain, missing=missing)
+            if self.purge:
+                require(self.lake, authority, chain, missing=missing, situation="purge")
 
     async def _find_live(self) -> ResolvedName | None:
         """D1: what there is to drop."""

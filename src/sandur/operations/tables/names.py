@@ -278,6 +278,7 @@ def active_record(record: NameRecord) -> NameRecord:
         uuid=record.uuid,
         kind=record.kind,
         format=record.format,
+        namespace_id=record.namespace_id,
         metadata_location=record.metadata_location,
         renamed_by=record.renamed_by,
         updated_ms=record.updated_ms,

@@ -14,6 +14,7 @@ from sandur.catalog.records import AttemptedFile, Head, Request
 from sandur.errors import Busy, Invalid, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.validation import decode_foreign_table_metadata, decode_foreign_view_metadata
+from sandur.operations.access import authorize_name
 from sandur.operations.idempotency import FOLLOWS_MAX, ClaimLost, KeyClaim, claim_for
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
@@ -152,6 +153,8 @@ class _Replacement:
                 if await self.claim.read():
                     raise ClaimLost
                 return None
+            missing = name_not_found(self.identifier, "table")
+            await authorize_name(self.lake, table, missing=missing, situation="overwrite")
             if await self._swap(table):
                 return cache_document(self.lake, TABLES, self.document)
         raise Busy(f"{self.identifier}: too many concurrent commits")

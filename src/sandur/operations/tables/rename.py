@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.records import Claim, NameRecord, Request
 from sandur.errors import AlreadyExists, Busy, OutcomeUnknown, SandurError, SwapLost
+from sandur.operations.access import name_chain, namespace_chain, read_authority, require, resolve_authorized
 from sandur.operations.idempotency import KeyClaim, claim_for, key_hash_of, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
@@ -21,7 +22,6 @@ from sandur.operations.tables.names import (
     confirm_namespace,
     name_not_found,
     namespace_not_found,
-    resolve_name,
     resolve_namespace,
     settle_name,
 )
@@ -44,9 +44,8 @@ async def rename(
     """
     checked_identifier(target)
     if source == target:
-        found = await resolve_name(lake, source)
-        if found is None or not found.is_a(kind, formats):
-            raise name_not_found(source, kind)
+        missing = name_not_found(source, kind)
+        found = await resolve_authorized(lake, source, lambda found: found.is_a(kind, formats), missing=missing)
         return found.uuid
     claim = claim_for(lake, request, RENAME)
     # Each name has a mark of its own: one index may list both.
@@ -128,9 +127,20 @@ class _Rename:
             return _Refusal(name_not_found(self.source, self.kind))
         if namespace is None:
             return _Refusal(namespace_not_found(self.target.namespace))
+        await self._authorize(live, namespace.value.id)
         if target.live:
             return await self._refuse_taken(source)
         return _Plan(live, target.expected, namespace.value.id)
+
+    async def _authorize(self, live: ResolvedName, namespace_id: str) -> None:
+        """The right to take the table away from its name, and to create it in the target namespace (A6)."""
+        if authority := await read_authority(self.lake):
+            missing = name_not_found(self.source, self.kind)
+            chain = await name_chain(self.lake, authority, live, missing=missing)
+            require(self.lake, authority, chain, missing=missing)
+            missing = namespace_not_found(self.target.namespace)
+            target = await namespace_chain(self.lake, authority, self.target.namespace, namespace_id, missing=missing)
+            require(self.lake, authority, target, missing=missing, situation="destination")
 
     async def _refuse_taken(self, source: NameSlot) -> _Refusal | None:
         """A taken target refuses only if the source existed all the time: it may just have been moved there."""
@@ -157,6 +167,7 @@ class _Rename:
         moving = replace(
             active_record(plan.source.name.value),
             state="moving",
+            namespace_id=plan.namespace_id,
             other=self.source,
             other_version=plan.source.name.version,
             rename_id=rename_id,

@@ -10,9 +10,10 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import Request, Source
 from sandur.errors import BadRequest, Unavailable
 from sandur.iceberg.snapshots import Snapshot
+from sandur.operations.access import resolve_authorized
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import current_document
-from sandur.operations.tables.names import name_not_found, resolve_name
+from sandur.operations.tables.names import name_not_found
 from sandur.storage.contract import ABSENT
 
 REPORT_BYTES_MAX: Final = 1 << 20
@@ -64,9 +65,8 @@ async def _store_report(lake: Lake, identifier: Identifier, report: bytes, reque
         body = msgspec.json.decode(report, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"metrics report of {identifier}: cannot be decoded: {error}") from error
-    found = await resolve_name(lake, identifier)
-    if found is None or not found.is_a("table"):
-        raise name_not_found(identifier, "table")
+    missing = name_not_found(identifier, "table")
+    found = await resolve_authorized(lake, identifier, lambda found: found.is_a("table"), missing=missing)
     if len(report) > REPORT_BYTES_MAX:
         return
     report_id = lake.clock.new_id()

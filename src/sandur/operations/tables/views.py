@@ -18,12 +18,13 @@ from sandur.iceberg.view_commit import (
     next_view_metadata,
 )
 from sandur.iceberg.view_metadata import ViewMetadata
+from sandur.operations.access import resolve_authorized
 from sandur.operations.lake import Lake
-from sandur.operations.tables.commit import Commit, check_updates, sets_paths
+from sandur.operations.tables.commit import Commit, changes_places, check_updates, sets_paths
 from sandur.operations.tables.create import DocumentDraft, chosen_location, with_defaults
 from sandur.operations.tables.creation import Creation
-from sandur.operations.tables.documents import VIEWS, Document, effective_head, load_document
-from sandur.operations.tables.names import allowed_roots, name_not_found, resolve_name
+from sandur.operations.tables.documents import VIEWS, Document, effective_head, load_document, name_exists
+from sandur.operations.tables.names import allowed_roots, name_not_found
 from sandur.operations.tables.overlaps import occupied_places
 
 
@@ -51,16 +52,14 @@ async def create_view(lake: Lake, namespace: Namespace, create: CreateView, requ
 
 
 async def load_view(lake: Lake, identifier: Identifier) -> LoadedView:
-    found = await resolve_name(lake, identifier)
-    if found is None or not found.is_a("view"):
-        raise name_not_found(identifier, "view")
+    missing = name_not_found(identifier, "view")
+    found = await resolve_authorized(lake, identifier, lambda found: found.is_a("view"), missing=missing)
     head = await effective_head(lake, found)
     return loaded_view(await load_document(lake, VIEWS, head.metadata_location))
 
 
 async def view_exists(lake: Lake, identifier: Identifier) -> bool:
-    found = await resolve_name(lake, identifier)
-    return found is not None and found.is_a("view")
+    return await name_exists(lake, identifier, "view")
 
 
 async def commit_view(lake: Lake, identifier: Identifier, commit: ViewCommit, request: Request) -> LoadedView:
@@ -87,6 +86,9 @@ class ViewChange(NamedTuple):
     def apply(self, base: ViewMetadata, *, now_ms: int) -> ViewMetadata:
         check_updates(self.commit.updates, base.location, self.roots, self.occupied)
         return next_view_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
+
+    def relocates(self, base: ViewMetadata) -> bool:
+        return changes_places(self.commit.updates, base.location, base.properties)
 
     def is_applied(self, current: ViewMetadata) -> bool:
         del current

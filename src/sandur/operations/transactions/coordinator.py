@@ -10,11 +10,12 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Identifier, checked_identifier
 from sandur.catalog.locations import Occupied
 from sandur.catalog.records import Definite, Request, Transaction, error_of, failure_of
-from sandur.errors import BadRequest, Busy, KeyReused, OutcomeUnknown, SandurError, SwapLost
+from sandur.errors import BadRequest, Busy, Hidden, KeyReused, OutcomeUnknown, SandurError, SwapLost
 from sandur.iceberg.requests import AssertCreate, AssertViewUuid, TableCommit
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
+from sandur.operations.access import read_authority
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import CommitQueues, Lake
 from sandur.operations.tables.commit import TableChange, check_updates, sets_paths
@@ -84,13 +85,23 @@ class _Transaction:
         parts = [self._part(identifier, commit) for identifier, commit in self._commits]
         now_ms = self._lake.clock.now_ms()
         begun = Attempt(self._id, self._lake.clock.new_id(), self._started_ms or now_ms)
-        is_new, *_ = await gather_all([self._begin(begun), *(self._read(part, begun) for part in parts)])  # T2: round 1
-        if not is_new:
-            return True
+        is_new, authority, _ = await gather_all(  # T2: round 1
+            (
+                self._try_begin(begun),
+                read_authority(self._lake),
+                gather_all([self._read(part, begun) for part in parts]),
+            )
+        )
         try:
+            for part in parts:
+                await part.authorize(authority)  # A9: before the record of an earlier attempt counts.
+            if isinstance(is_new, SandurError):
+                raise is_new
+            if not is_new:
+                return True
             await self._prepare(parts, begun)
         except Definite as error:
-            await self._abort(parts, error)
+            await self._abort(parts, None if isinstance(error, Hidden) else error)  # A10
             raise
         except (Replayed, Overtaken, SandurError) as error:
             await self._abort(parts, None)
@@ -104,6 +115,13 @@ class _Transaction:
             return False
         await self._lake.background.run("finish transaction", self._finish(parts, begun))
         return True
+
+    async def _try_begin(self, begun: Attempt) -> bool | SandurError:
+        """As `_begin`; an error is returned, because it counts only once the caller is authorized."""
+        try:
+            return await self._begin(begun)
+        except SandurError as error:
+            return error
 
     async def _begin(self, begun: Attempt) -> bool:
         """T2: write the record as `preparing`, before any pending; False if the request was carried out before."""
@@ -156,8 +174,12 @@ class _Transaction:
             raise Replayed
         for part in parts:
             part.decide()
-        await gather_all([part.prepare(begun) for part in parts])
+        authority, _ = await gather_all(
+            (read_authority(self._lake), gather_all([part.prepare(begun) for part in parts]))  # A15 (late)
+        )
         await gather_all([part.confirm() for part in parts])
+        for part in parts:
+            await part.authorize(authority)
 
     async def _commit(self, parts: Sequence[Part]) -> bool:
         """T4: the transaction happens here, for all parts. False if it was aborted before."""
@@ -178,6 +200,8 @@ class _Transaction:
 
     async def _abort(self, parts: Sequence[Part], error: SandurError | None) -> None:
         """T8: record the refusal before it is answered. If that swap is lost, the refusal is not final for the key."""
+        if self._record is None:
+            return  # This attempt never began.
         record = self._held()
         aborted = replace(record.value, state="aborted", failure=failure_of(error) if error else None)
         written = await self._cell.try_swap(aborted, expected=record.version)

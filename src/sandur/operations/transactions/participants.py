@@ -13,7 +13,9 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import check_free, find_overlap
 from sandur.catalog.records import BoundRecord, NameRecord, Participant, Pending, Pointer, Request
+from sandur.catalog.security import Authority
 from sandur.errors import Busy, Conflict, SandurError, SwapLost
+from sandur.operations.access import name_chain, namespace_chain, require
 from sandur.operations.index import update
 from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import Lake
@@ -97,6 +99,17 @@ class ChangedTable(Generic[M]):
         asserted = self.change.asserted_uuid
         if not self.is_applied and asserted and asserted != self.base.pointer.value.table_uuid.lower():
             self.is_applied = await self._is_applied_elsewhere()
+
+    async def authorize(self, authority: Authority | None) -> None:
+        """Check what the route declares on this table. A name that does not exist is refused later."""
+        if authority is None or self.base is None:
+            return
+        missing = name_not_found(self.identifier, self.family.kind)
+        chain = await name_chain(self.lake, authority, self.base.found, missing=missing)
+        situation = "view" if self.family.kind == "view" else ""
+        require(self.lake, authority, chain, missing=missing, situation=situation)
+        if self.change.relocates(self.base.document.metadata):
+            require(self.lake, authority, chain, missing=missing, situation="relocate")
 
     async def _is_applied_elsewhere(self) -> bool:
         """C10: the name refers to nothing or to another table; the asserted table may show the change."""
@@ -213,6 +226,7 @@ class CreatedTable(Generic[M]):
         if namespace is None:
             self.refusal = namespace_not_found(self.identifier.namespace)
         elif live:
+            self.namespace_id = namespace.value.id
             self.refusal = create_refusal(self.identifier, live.name.value, self.family.kind)
         else:
             self.namespace_id = namespace.value.id
@@ -220,6 +234,16 @@ class CreatedTable(Generic[M]):
         is_left = in_use is not None and self._is_ours(in_use) and in_use.value.state in {"unbound", "condemned"}
         self.left = in_use if is_left else None
         self.uuid = self.table_uuid if in_use is None or is_left else self.lake.clock.new_uuid()
+
+    async def authorize(self, authority: Authority | None) -> None:
+        """The right to create, on the namespace that the name will belong to."""
+        if authority is None or not self.namespace_id:
+            return
+        namespace = self.identifier.namespace
+        missing = namespace_not_found(namespace)
+        chain = await namespace_chain(self.lake, authority, namespace, self.namespace_id, missing=missing)
+        situation = "create view" if self.family.kind == "view" else "create"
+        require(self.lake, authority, chain, missing=missing, situation=situation)
 
     def _is_ours(self, pointer: Versioned[BoundRecord]) -> bool:
         """S2: whether an attempt of this very request made the pointer."""
@@ -261,6 +285,7 @@ class CreatedTable(Generic[M]):
             state="pending",
             uuid=self.uuid,
             kind=self.family.kind,
+            namespace_id=self.namespace_id,
             transaction=attempt.transaction,
             attempt=attempt.attempt,
             metadata_location=location,

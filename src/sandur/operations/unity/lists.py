@@ -7,7 +7,7 @@ from sandur.catalog.identifiers import Kind, Namespace, has_full_name
 from sandur.catalog.index import CATALOGS, Scope, names_scope, namespaces_scope
 from sandur.catalog.paging import decode_page_token, encode_page_token
 from sandur.operations.containers.catalogs import load_catalog
-from sandur.operations.index.lists import prefetch, read_page, require_namespace
+from sandur.operations.index.lists import find_namespace, prefetch, read_page
 from sandur.operations.lake import Lake
 from sandur.storage.cell import gather_all
 
@@ -47,7 +47,7 @@ async def list_in_schema(
     """List the names of some kinds in a schema; NotFound if the schema does not exist."""
 
     async def require_schema() -> None:
-        await gather_all((load_catalog(lake, namespace.catalog), require_namespace(lake, namespace)))
+        await gather_all((load_catalog(lake, namespace.catalog), find_namespace(lake, namespace)))
 
     return await _read_list(lake, names_scope(namespace), collection, request, require_schema, kinds)
 

@@ -9,9 +9,9 @@ from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import Request
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.drop import drop_namespace, drop_namespace_cascade
-from sandur.operations.containers.namespaces import NamespaceCreation, namespace_change
+from sandur.operations.containers.namespaces import NamespaceCreation, load_record, namespace_change
 from sandur.operations.lake import Lake
-from sandur.operations.tables.names import namespace_not_found, resolve_namespace
+from sandur.operations.tables.names import resolve_namespace
 from sandur.storage.cell import gather_all
 
 
@@ -35,10 +35,8 @@ async def create_schema(
 
 
 async def load_schema(lake: Lake, namespace: Namespace) -> SchemaInfo:
-    _, found = await gather_all((load_catalog(lake, namespace.catalog), resolve_namespace(lake, namespace)))
-    if found is None:
-        raise namespace_not_found(namespace)
-    return schema_info(namespace, found.value)
+    _, found = await gather_all((load_catalog(lake, namespace.catalog), load_record(lake, namespace)))
+    return schema_info(namespace, found)
 
 
 async def update_schema(

@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import quote
 
 from sandur.errors import BadRequest, NotFound
+from sandur.operations.access import authorize_caller
 from sandur.operations.containers.catalogs import list_catalogs, load_catalog
 from sandur.server import context
 from sandur.server.context import Call
@@ -19,6 +20,7 @@ _LOCATION: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[./~]")
 async def answer_config(call: Call, endpoints: Sequence[str]) -> Answer:
     """The catalog of a warehouse, the endpoints of this server, and how long it keeps idempotency keys."""
     overrides = {"namespace-separator": SEPARATOR}
+    await authorize_caller(call.lake)
     if warehouse := call.query.get("warehouse"):
         overrides["prefix"] = quote(await _load_catalog_name(call, warehouse), safe="")
     body = {

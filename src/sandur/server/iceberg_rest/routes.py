@@ -19,6 +19,7 @@ _VIEW: Final = _NAMESPACE + "/views/{view}"
 # At a location that the client names, below an external location.
 _AT_LOCATION: Final = {"location": privileges.CREATE_EXTERNAL_TABLE}
 _COMMIT: Final = {"relocate": privileges.MANAGED, "create": privileges.CREATE_TABLE, **_AT_LOCATION}
+_TRANSACTION: Final = {**_COMMIT, "view": privileges.MANAGED, "create view": privileges.CREATE_VIEW}
 _CREATE_TABLE: Final = Needs("schema", privileges.CREATE_TABLE, _AT_LOCATION)
 _READ_TABLE: Final = Needs("table", privileges.READ_TABLE)
 _SCAN_TABLE: Final = Needs("table", privileges.SCAN_TABLE)
@@ -63,7 +64,7 @@ ROUTES: Final = (
         ),
     ),
     Route("GET", _TABLE, "loadTable", tables.load, _READ_TABLE),
-    Route("POST", _TABLE, "updateTable", tables.commit, Needs("table", privileges.MODIFY_TABLE, {**_COMMIT})),
+    Route("POST", _TABLE, "updateTable", tables.commit, Needs("table", privileges.MODIFY_TABLE, _COMMIT)),
     Route(
         "DELETE",
         _TABLE,
@@ -90,7 +91,7 @@ ROUTES: Final = (
         "/v1/{prefix}/transactions/commit",
         "commitTransaction",
         tables.commit_tables,
-        Needs("tables", privileges.MODIFY_TABLE, {**_COMMIT}),
+        Needs("tables", privileges.MODIFY_TABLE, _TRANSACTION),
     ),
     Route("GET", _NAMESPACE + "/views", "listViews", views.list_views, Needs("schema")),
     Route(
@@ -130,7 +131,7 @@ ROUTES: Final = (
         _NAMESPACE + "/functions/{function}",
         "loadFunction",
         views.load_function,
-        Needs("function", privileges.EXECUTE),
+        Needs("schema"),
     ),
     Route("GET", _TABLE + "/schemas", "tableSchemas", tables.schemas, _READ_TABLE, is_advertised=False),
     Route(
