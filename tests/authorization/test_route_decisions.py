@@ -63,7 +63,7 @@ OPERATIONS: Final[dict[str, dict[str, dict[str, str]]]] = {
         "fetchScanTasks": {"": "plan scan"},
         "reportMetrics": {"": "report metrics"},
         "renameTable": {"": "drop table", "destination": "create table"},
-        "commitTransaction": COMMIT,
+        "commitTransaction": {**COMMIT, "view": "replace view", "create view": "create view"},
         "listViews": {"": "list"},
         "createView": {"": "create view", **LOCATED_TABLE},
         "loadView": {"": "load view"},

@@ -115,9 +115,7 @@ class RecordChange(Generic[R]):
 
     async def _attempt(self, _: Claim | None) -> str:
         async for _attempt in Attempts(self.lake.clock):
-            found = await (self.read or self.cell.read)()
-            if self.authorize:
-                await self.authorize(found.value if found else None)
+            found = await self._read()
             last = _as_signed(found.value).change if found else None
             if found and last and is_signed_by(_as_signed(found.value), self._signature):
                 require_claim(self._claim)
@@ -134,6 +132,13 @@ class RecordChange(Generic[R]):
             if await self._swap(found, wanted):
                 return await self._finish(self._render(wanted))
         raise Busy(f"{self.cell.key} keeps changing")
+
+    async def _read(self) -> Versioned[R] | None:
+        """The record to decide on, which the caller may change."""
+        found = await (self.read or self.cell.read)()
+        if self.authorize:
+            await self.authorize(found.value if found else None)
+        return found
 
     async def _swap(self, found: Versioned[R] | None, wanted: R) -> bool:
         """Whether the change happened; False if another writer was faster."""

@@ -131,7 +131,7 @@ ROUTES: Final = (
         _NAMESPACE + "/functions/{function}",
         "loadFunction",
         views.load_function,
-        Needs("schema"),
+        Needs("function", privileges.EXECUTE),
     ),
     Route("GET", _TABLE + "/schemas", "tableSchemas", tables.schemas, _READ_TABLE, is_advertised=False),
     Route(
