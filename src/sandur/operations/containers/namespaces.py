@@ -16,8 +16,15 @@ from sandur.catalog.locations import check_property_keys, checked_location, fold
 from sandur.catalog.paging import Page
 from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import Catalog, Claim, NamespaceRecord, Request
-from sandur.errors import AlreadyExists, Busy, NotFound, OutcomeUnknown, SwapLost, Unprocessable
-from sandur.operations.access import READS_MAX, authorize_catalog, authorize_namespace
+from sandur.errors import AlreadyExists, Busy, Hidden, NotFound, OutcomeUnknown, SwapLost, Unprocessable
+from sandur.operations.access import (
+    READS_MAX,
+    authorize_catalog,
+    authorize_namespace,
+    may_see,
+    namespace_chain,
+    read_authority,
+)
 from sandur.operations.containers.catalogs import ensure_catalog, find_catalog, load_catalog
 from sandur.operations.containers.records import (
     RecordChange,
@@ -86,6 +93,18 @@ async def load_record(lake: Lake, namespace: Namespace) -> NamespaceRecord:
         if lake.access is None or await lake.store.are_current([read]):
             return found.value
     raise Busy(f"namespace {namespace} keeps changing")
+
+
+async def check_namespace_visible(lake: Lake, namespace: Namespace) -> None:
+    """Raise NotFound unless the namespace exists and the caller may see it, whatever else its route needs."""
+    missing = namespace_not_found(namespace)
+    found, authority = await gather_all((resolve_namespace(lake, namespace), read_authority(lake)))
+    if found is None:
+        raise missing
+    if authority:
+        chain = await namespace_chain(lake, authority, namespace, found.value.id, missing=missing)
+        if not may_see(lake, authority, chain):
+            raise Hidden(str(missing), subject=missing.subject)
 
 
 async def namespace_exists(lake: Lake, namespace: Namespace) -> bool:

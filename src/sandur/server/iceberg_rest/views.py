@@ -5,6 +5,7 @@ from functools import partial
 from sandur.errors import NotFound
 from sandur.iceberg.view_commit import decode_create_view, decode_register_view, decode_view_commit
 from sandur.operations.access import resolve_authorized
+from sandur.operations.containers.namespaces import check_namespace_visible
 from sandur.operations.index.lists import list_names
 from sandur.operations.tables import register as registration
 from sandur.operations.tables import views as operations
@@ -71,6 +72,7 @@ async def list_functions(call: Call) -> Answer:
 async def load_function(call: Call) -> Answer:
     """Always absent: only a writer could give a function the form of Iceberg, and this API has no such operation."""
     identifier = identifier_of(call, "function")
+    await check_namespace_visible(call.lake, namespace_of(call))
     missing = NotFound(f"Function does not exist: {identifier}", subject="function")
     await resolve_authorized(call.lake, identifier, lambda found: found.name.value.kind == "function", missing=missing)
     raise missing
