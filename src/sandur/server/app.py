@@ -19,11 +19,14 @@ from sandur.server.cross_site import CrossSiteGuard
 from sandur.server.errors import ErrorMap, Problem, encode_problem
 from sandur.server.http import (
     ALLOW,
+    CACHE_CONTROL,
     CLOSE,
     CONTENT_TYPE,
+    NO_STORE,
     REQUEST_ID,
     Answer,
     ClientGone,
+    Headers,
     HttpRequest,
     Receive,
     Refused,
@@ -258,7 +261,9 @@ class App:
             metrics.under_way -= 1
         try:
             if answer is not _CLIENT_GONE:
-                await send_answer(answer, send, (REQUEST_ID, request_id.encode()), method=method)
+                await send_answer(
+                    answer, send, (REQUEST_ID, request_id.encode()), *self._cache_headers(answer), method=method
+                )
         finally:
             seconds = time.perf_counter() - began
             status = str(answer.status)
@@ -278,6 +283,12 @@ class App:
                 **(_NO_FIELDS if method in _READS else _changed(path, route, body or b"")),
                 **failure,
             )
+
+    def _cache_headers(self, answer: Answer) -> Headers:
+        """What one principal may see is not for others: caches on the way keep no answer that does not allow it."""
+        if self._settings.authentication == "off" or any(name is CACHE_CONTROL for name, _ in answer.headers):
+            return ()
+        return (NO_STORE,)
 
     def _check_page(self, method: str, path: bytes, headers: Mapping[bytes, bytes]) -> None:
         """Raise Refused for a page of another site, and for metrics without a token if the APIs need one."""
