@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -48,7 +48,7 @@ class FailingStore(WrappingStore):
 class World:
     """A trail on a store that can fail."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.clock = FixedClock()
         plain = make_lake(clock=self.clock, authentication="token", **settings)
         self.store = FailingStore(plain.store)
@@ -170,7 +170,7 @@ async def test_the_setting_selects_what_is_recorded(level: str, kept: list[str])
 
 
 async def test_by_default_everything_is_recorded_with_authentication_and_nothing_without() -> None:
-    def is_on(**settings: str) -> bool:
+    def is_on(**settings: Any) -> bool:
         lake = make_lake(**settings)
         return AuditTrail(lake.settings, lake.clock, lake.store, lambda *_: None).is_on
 
@@ -364,7 +364,7 @@ async def test_a_search_selects_by_every_field(world: World) -> None:
     world.add("change", name="main.hr.people", principal="ben", operation="updateTable", securable_id="u-1")
     await world.trail.flush()
 
-    async def found(**fields: str) -> list[str]:
+    async def found(**fields: Any) -> list[str]:
         return [record.securable_name for record in (await world.search(EVER._replace(**fields))).records]
 
     assert await found(principal="ada") == await found(principal="p1") == ["main.sales.orders"]

@@ -180,7 +180,7 @@ async def test_without_authentication_nothing_is_recorded_unless_it_is_switched_
 
 async def test_two_servers_write_into_one_trail() -> None:
     store = MemoryStore()
-    settings = {"authentication": "token", "token": TOKEN}
+    settings: dict[str, Any] = {"authentication": "token", "token": TOKEN}
     async with audited_server(store, **settings) as one, audited_server(store, **settings) as two:
         for number in range(6):
             client = (one, two)[number % 2].client
@@ -192,7 +192,12 @@ async def test_two_servers_write_into_one_trail() -> None:
 
 
 async def test_a_stopping_server_writes_what_waits(tmp_path: Path) -> None:
-    settings = {"authentication": "token", "token": TOKEN, "store": str(tmp_path / "store"), "fsync": "never"}
+    settings: dict[str, Any] = {
+        "authentication": "token",
+        "token": TOKEN,
+        "store": str(tmp_path / "store"),
+        "fsync": "never",
+    }
     async with audited_server(**settings) as server:
         await server.client.get("/v1/namespaces", headers=HEADERS)
     async with audited_server(**settings) as server:
