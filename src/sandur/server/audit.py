@@ -18,7 +18,7 @@ from sandur.catalog.audit import (
 )
 from sandur.catalog.privileges import Needs
 from sandur.catalog.security import Access
-from sandur.errors import Forbidden, OutcomeUnknown, SandurError, Unauthenticated
+from sandur.errors import Forbidden, Hidden, OutcomeUnknown, SandurError, Unauthenticated
 from sandur.operations.audit.notes import Notes
 from sandur.operations.audit.trail import AuditTrail
 from sandur.server.context import DEFAULT_TENANT, DEFAULT_WORKSPACE, Identity
@@ -100,6 +100,8 @@ def kind_of(ended: Ended) -> AuditKind:  # noqa: PLR0911 - one line per kind
 
 
 def _denied(ended: Ended) -> bool:
+    if isinstance(ended.error, Hidden):
+        return True
     if ended.access is None or ended.status < _REFUSED_STATUS:
         return False
     return any(decision.verdict.outcome != "allowed" for decision in ended.access.decisions)
@@ -175,7 +177,7 @@ def _with_reason(main: AuditedDecision, ended: Ended) -> AuditedDecision:
 
 def _undecided(ended: Ended) -> AuditedDecision:
     """What is known about a request without a decision: the names in its path, and why it was refused."""
-    is_denied = ended.status in {_UNAUTHENTICATED_STATUS, _FORBIDDEN_STATUS}
+    is_denied = ended.status in {_UNAUTHENTICATED_STATUS, _FORBIDDEN_STATUS} or isinstance(ended.error, Hidden)
     decision: AuditDecision = "denied" if is_denied else "none"
     return AuditedDecision(
         securable_type=ended.needs.on if ended.values else "",
@@ -205,6 +207,8 @@ def _reason(ended: Ended) -> str:
         return "unauthenticated"
     if ended.status == _FORBIDDEN_STATUS or isinstance(error, Forbidden):
         return "forbidden"
+    if isinstance(error, Hidden):
+        return "hidden"
     if isinstance(error, Refused):
         return "refused"
     return type(error).__name__ if error else ""
