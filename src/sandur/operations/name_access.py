@@ -4,9 +4,11 @@ A part that the caller must not see reads as missing. Otherwise a request for `s
 catalog `secret` exists.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from sandur.catalog.identifiers import Namespace
+from sandur.catalog.locations import is_within, normalize_location
 from sandur.catalog.privileges import Chain, Link
 from sandur.catalog.records import BoundRecord
 from sandur.catalog.security import Authority
@@ -92,6 +94,36 @@ async def authorize_location(lake: Lake, location: str, *, situation: str = "") 
         below = (*chain, Link(covering.id, "external_location", covering.name, covering.owner_id))
         chain = below if may_see(lake, authority, below) else chain
     require(lake, authority, chain, missing=_METASTORE, situation=situation)
+
+
+async def authorize_places(lake: Lake, catalog: str, places: Iterable[str]) -> None:
+    """Check what the route declares for the locations that a client named for a table or view.
+
+    Below the root of the catalog the right to create suffices: some engines name such a location for every table.
+    """
+    named = list(places)
+    if lake.access is None or not named:
+        return
+    root = normalize_location((await load_catalog(lake, catalog)).root)
+    for place in named:
+        if not is_within(normalize_location(place), root):
+            await authorize_location(lake, place, situation="location")
+
+
+async def authorize_files(lake: Lake, catalog: str, location: str) -> None:
+    """Check that the caller may read a file which it names, to register it: by a right on the catalog if it lies there.
+
+    A dropped table may have left the file, so the right to create a table does not suffice.
+    """
+    authority = await read_authority(lake)
+    if authority is None:
+        return
+    found = await load_catalog(lake, catalog)
+    if is_within(normalize_location(location), normalize_location(found.root)):
+        missing = catalog_not_found(catalog)
+        require(lake, authority, catalog_chain(authority, found), missing=missing, situation="files")
+    else:
+        await authorize_location(lake, location, situation="files")
 
 
 _METASTORE: Final = NotFound("Metastore does not exist", subject="metastore")  # Never raised: every caller sees it.

@@ -88,8 +88,6 @@ _AREAS: Final = frozenset(
         "grants",
         "unity",
         "events",
-        "audit",
-        "security",
         "index",
         "core",
         "operational",

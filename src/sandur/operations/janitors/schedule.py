@@ -42,7 +42,6 @@ JANITORS: Final = (
     grants.SECURITY_SEGMENTS,
     leftovers.PLANS,
     leftovers.REPORTS,
-    leftovers.AUDIT,
 )
 PURGE: Final = "purge"
 

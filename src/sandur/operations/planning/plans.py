@@ -22,7 +22,6 @@ from sandur.operations.planning.manifests import Manifests, run_aside
 from sandur.operations.planning.plan_tasks import decode_task, no_such_task
 from sandur.operations.planning.scan import Limits, ScanRunner, run_plan, run_task
 from sandur.operations.tables.documents import TABLES, Document, current_document, load_document
-from sandur.operations.tables.manifest_places import ReadableManifests
 from sandur.operations.tables.names import allowed_roots, name_not_found, resolve_name
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned, gather_all
@@ -234,8 +233,7 @@ async def _resolve(request: ScanRequest, metadata: TableMetadata) -> Scan:
 
 
 async def _runner(lake: Lake, identifier: Identifier, plan: Plan, scan: Scan, metadata: TableMetadata) -> ScanRunner:
-    roots = await allowed_roots(lake, identifier.catalog)
-    manifests = Manifests(lake, roots, ReadableManifests(metadata))
+    manifests = Manifests(lake, await allowed_roots(lake, identifier.catalog))
     return await run_aside(lambda: ScanRunner(scan, metadata, manifests, plan_id=plan.plan_id), is_long=scan.is_long)
 
 

@@ -26,8 +26,9 @@ from sandur.operations.access import name_chain, read_authority, record_chain, r
 from sandur.operations.idempotency import ClaimLost, KeyClaim, key_hash_of
 from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import CommitQueues, Lake
+from sandur.operations.name_access import authorize_places
 from sandur.operations.receipts import Receipts, commit_key_of, tried_of
-from sandur.operations.tables.create import create_by_commit
+from sandur.operations.tables.create import create_by_commit, named_places
 from sandur.operations.tables.documents import (
     TABLES,
     Document,
@@ -46,7 +47,6 @@ from sandur.operations.tables.documents import (
     replayed_document,
     write_document,
 )
-from sandur.operations.tables.manifest_places import check_added_manifests
 from sandur.operations.tables.names import (
     ResolvedName,
     activate_name,
@@ -73,6 +73,8 @@ async def commit_table(lake: Lake, identifier: Identifier, commit: TableCommit, 
         checked_identifier(identifier)
         check_updates(commit.updates, None, roots)
         return await create_by_commit(lake, identifier, commit, roots, request)
+    if needs_roots:
+        await authorize_places(lake, identifier.catalog, named_places(commit.updates))
     change = TableChange(commit, roots, await occupied_places(lake) if needs_roots else ())
     return loaded_table(lake, await Commit(lake, TABLES, identifier, change, request).run())
 
@@ -154,9 +156,7 @@ class TableChange(NamedTuple):
 
     def apply(self, base: TableMetadata, *, now_ms: int) -> TableMetadata:
         check_updates(self.commit.updates, base.location, self.roots, self.occupied)
-        after = next_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
-        check_added_manifests(self.commit.updates, base, after)  # M1
-        return after
+        return next_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
 
     def relocates(self, base: TableMetadata) -> bool:
         return changes_places(self.commit.updates, base.location, base.properties)
@@ -291,7 +291,7 @@ class Commit(Generic[M]):
         """Decide and write aside. Returns the answer if no swap is needed; None to read the state and start over."""
         if isinstance(base, Document):
             return base  # An earlier attempt of this request was applied.
-        claim = self._claim_for(base.found.uuid)
+        claim, self._found = self._claim_for(base.found.uuid), base.found
         now_ms = commit_time_ms(self.lake, base)
         try:
             metadata = self.change.apply(base.document.metadata, now_ms=now_ms)
@@ -335,7 +335,6 @@ class Commit(Generic[M]):
 
     async def _authorize(self, authority: Authority | None, found: ResolvedName, base: M | None = None) -> None:
         """A4, A6: check what the route declares on the table; with `base`, also what the change of it needs."""
-        self._found = found
         if authority is None:
             return
         missing = name_not_found(self.identifier, self.family.kind)

@@ -17,10 +17,11 @@ from sandur.iceberg.requests import CreateTable, TableCommit
 from sandur.iceberg.table_commit import next_metadata
 from sandur.iceberg.table_create import create_table_metadata
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, without_trailing_slash
-from sandur.iceberg.updates import AssignUuid, SetLocation, Update
+from sandur.iceberg.updates import AssignUuid, SetLocation, SetProperties, Update
 from sandur.operations.access import authorize_namespace
 from sandur.operations.idempotency import ClaimLost, KeyClaim, claim_for
 from sandur.operations.lake import Lake
+from sandur.operations.name_access import authorize_places
 from sandur.operations.receipts import Receipts, tried_of
 from sandur.operations.tables.creation import Creation, Draft, NewRecord, name_taken
 from sandur.operations.tables.documents import (
@@ -37,7 +38,6 @@ from sandur.operations.tables.documents import (
     version_in_name,
     write_document,
 )
-from sandur.operations.tables.manifest_places import check_added_manifests
 from sandur.operations.tables.names import (
     allowed_roots,
     default_location,
@@ -58,6 +58,8 @@ async def create_table(lake: Lake, namespace: Namespace, create: CreateTable, re
     check_new_keys(properties)
     roots = await allowed_roots(lake, namespace.catalog)
     locations.check_paths(properties, roots)
+    named = [create.location] if create.location else []
+    await authorize_places(lake, namespace.catalog, [*named, *locations.paths_of(properties)])
 
     def metadata(uuid: str) -> TableMetadata:
         location = chosen_location(lake, create.location, roots, identifier, uuid)
@@ -75,6 +77,7 @@ async def create_by_commit(
     """The end of a create transaction: the commit's own updates build the table, whatever was staged."""
     if needs_location(commit):
         await resolve_namespace(lake, identifier.namespace)
+    await authorize_places(lake, identifier.catalog, named_places(commit.updates))
     metadata = created_metadata(lake, identifier, commit, roots)
     # A table of its uuid under the name is this very one (C9).
     draft = DocumentDraft(
@@ -88,9 +91,16 @@ async def create_by_commit(
 def created_metadata(lake: Lake, identifier: Identifier, commit: TableCommit, roots: Sequence[str]) -> TableMetadata:
     """The metadata that the updates of a commit build from nothing."""
     updates = with_defaults(lake, identifier, commit, roots)
-    made = next_metadata(None, commit.requirements, updates, now_ms=lake.clock.now_ms())
-    check_added_manifests(updates, None, made)  # M1
-    return made
+    return next_metadata(None, commit.requirements, updates, now_ms=lake.clock.now_ms())
+
+
+def named_places(updates: Sequence[Update]) -> Sequence[str]:
+    """The locations and paths that the updates of a commit name."""
+    places = [update.location for update in updates if isinstance(update, SetLocation)]
+    for update in updates:
+        if isinstance(update, SetProperties):
+            places += locations.paths_of(update.updates)
+    return places
 
 
 def needs_location(commit: TableCommit) -> bool:

@@ -18,6 +18,7 @@ from sandur.operations.access import authorize_name
 from sandur.operations.idempotency import FOLLOWS_MAX, ClaimLost, KeyClaim, claim_for
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
+from sandur.operations.name_access import authorize_files
 from sandur.operations.receipts import Receipts, tried_of
 from sandur.operations.tables.commit import next_head
 from sandur.operations.tables.create import DocumentDraft
@@ -37,7 +38,6 @@ from sandur.operations.tables.documents import (
     version_in_name,
 )
 from sandur.operations.tables.drop import check_not_purged
-from sandur.operations.tables.manifest_places import check_registered_manifests
 from sandur.operations.tables.names import ResolvedName, allowed_roots, is_alive, name_not_found, resolve_name
 from sandur.operations.tables.overlaps import check_places, places_of
 from sandur.operations.tables.views import LoadedView, loaded_view
@@ -61,7 +61,6 @@ async def register_table(
     identifier = checked_identifier(Identifier(*namespace, name))
     decode = partial(decode_foreign_table_metadata, metadata_location=metadata_location)
     document = await _read_document(lake, TABLES, namespace.catalog, metadata_location, decode)
-    await check_registered_manifests(lake, document.metadata, await allowed_roots(lake, namespace.catalog))  # M2
     uuid = document.metadata.table_uuid
     if uuid:
         await check_not_purged(lake, uuid)
@@ -89,6 +88,7 @@ async def _read_document(
     lake: Lake, family: Family[M], catalog: str, location: str, decode: Callable[[bytes], M]
 ) -> Document[M]:
     roots = await allowed_roots(lake, catalog)
+    await authorize_files(lake, catalog, location)
     data = await lake.locations.read(checked_location(location, roots))
     if data is None:
         raise missing_file(location)

@@ -20,8 +20,9 @@ from sandur.iceberg.view_commit import (
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.access import resolve_authorized
 from sandur.operations.lake import Lake
+from sandur.operations.name_access import authorize_places
 from sandur.operations.tables.commit import Commit, changes_places, check_updates, sets_paths
-from sandur.operations.tables.create import DocumentDraft, chosen_location, with_defaults
+from sandur.operations.tables.create import DocumentDraft, chosen_location, named_places, with_defaults
 from sandur.operations.tables.creation import Creation
 from sandur.operations.tables.documents import VIEWS, Document, effective_head, load_document, name_exists
 from sandur.operations.tables.names import allowed_roots, name_not_found
@@ -42,6 +43,8 @@ async def create_view(lake: Lake, namespace: Namespace, create: CreateView, requ
     check_new_keys(properties)
     roots = await allowed_roots(lake, namespace.catalog)
     locations.check_paths(properties, roots)
+    named = [create.location] if create.location else []
+    await authorize_places(lake, namespace.catalog, [*named, *locations.paths_of(properties)])
 
     def metadata(uuid: str) -> ViewMetadata:
         location = chosen_location(lake, create.location, roots, identifier, uuid)
@@ -63,6 +66,7 @@ async def view_exists(lake: Lake, identifier: Identifier) -> bool:
 
 
 async def commit_view(lake: Lake, identifier: Identifier, commit: ViewCommit, request: Request) -> LoadedView:
+    await authorize_places(lake, identifier.catalog, named_places(commit.updates))
     occupied = await occupied_places(lake) if sets_paths(commit.updates) else ()
     change = ViewChange(commit, await allowed_roots(lake, identifier.catalog), occupied)
     return loaded_view(await Commit(lake, VIEWS, identifier, change, request).run())

@@ -18,8 +18,9 @@ from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.access import read_authority
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import CommitQueues, Lake
+from sandur.operations.name_access import authorize_places
 from sandur.operations.tables.commit import TableChange, check_updates, sets_paths
-from sandur.operations.tables.create import created_metadata, needs_location
+from sandur.operations.tables.create import created_metadata, named_places, needs_location
 from sandur.operations.tables.documents import TABLES, VIEWS
 from sandur.operations.tables.names import allowed_roots, resolve_namespace
 from sandur.operations.tables.overlaps import occupied_places
@@ -43,6 +44,7 @@ async def commit_transaction(
     if twice:
         raise BadRequest(f"Invalid table changes: {', '.join(twice)} is named more than once")
     roots = await allowed_roots(lake, catalog)
+    await authorize_places(lake, catalog, [place for _, commit in commits for place in named_places(commit.updates)])
     moves = any(sets_paths(commit.updates) and not _creates(commit) for _, commit in commits)
     occupied = await occupied_places(lake) if moves else ()
     placed = {one.namespace for one, commit in commits if _creates(commit) and needs_location(commit)}

@@ -1,1 +1,0 @@
-"""The audit trail: notes of operations, the buffer that is written in batches, and the search."""
