@@ -1,7 +1,7 @@
 """Create tables: at once, by a commit, or staged for a later one. Views and registrations use `DocumentDraft` too."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
@@ -54,12 +54,7 @@ from sandur.storage.contract import ABSENT
 async def create_table(lake: Lake, namespace: Namespace, create: CreateTable, request: Request) -> LoadedTable:
     """The new table or, if the request says so, one that is only staged."""
     identifier = checked_identifier(Identifier(*namespace, create.name))
-    properties = create.properties or {}
-    check_new_keys(properties)
-    roots = await allowed_roots(lake, namespace.catalog)
-    locations.check_paths(properties, roots)
-    named = [create.location] if create.location else []
-    await authorize_places(lake, namespace.catalog, [*named, *locations.paths_of(properties)])
+    roots = await checked_roots(lake, namespace.catalog, create.location, create.properties or {})
 
     def metadata(uuid: str) -> TableMetadata:
         location = chosen_location(lake, create.location, roots, identifier, uuid)
@@ -69,6 +64,18 @@ async def create_table(lake: Lake, namespace: Namespace, create: CreateTable, re
         return await _stage_table(lake, identifier, metadata, request)
     draft = DocumentDraft(lake, TABLES, request, metadata)
     return loaded_table(lake, await Creation(lake, identifier, draft, request, "create-table").run())
+
+
+async def checked_roots(
+    lake: Lake, catalog: str, location: str | None, properties: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The roots below which a new table or view may lie; raises unless it may have these properties and places."""
+    check_new_keys(properties)
+    roots = await allowed_roots(lake, catalog)
+    locations.check_paths(properties, roots)
+    named = [location] if location else []
+    await authorize_places(lake, catalog, [*named, *locations.paths_of(properties)])
+    return roots
 
 
 async def create_by_commit(

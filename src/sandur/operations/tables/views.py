@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sandur.catalog import locations
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
 from sandur.catalog.locations import Occupied
-from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import Request
 from sandur.iceberg.requests import TableCommit, check_create_requirements
 from sandur.iceberg.view_commit import (
@@ -22,7 +20,7 @@ from sandur.operations.access import resolve_authorized
 from sandur.operations.lake import Lake
 from sandur.operations.name_access import authorize_places
 from sandur.operations.tables.commit import Commit, changes_places, check_updates, sets_paths
-from sandur.operations.tables.create import DocumentDraft, chosen_location, named_places, with_defaults
+from sandur.operations.tables.create import DocumentDraft, checked_roots, chosen_location, named_places, with_defaults
 from sandur.operations.tables.creation import Creation
 from sandur.operations.tables.documents import VIEWS, Document, effective_head, load_document, name_exists
 from sandur.operations.tables.names import allowed_roots, name_not_found
@@ -39,12 +37,7 @@ class LoadedView(NamedTuple):
 
 async def create_view(lake: Lake, namespace: Namespace, create: CreateView, request: Request) -> LoadedView:
     identifier = checked_identifier(Identifier(*namespace, create.name))
-    properties = create.properties or {}
-    check_new_keys(properties)
-    roots = await allowed_roots(lake, namespace.catalog)
-    locations.check_paths(properties, roots)
-    named = [create.location] if create.location else []
-    await authorize_places(lake, namespace.catalog, [*named, *locations.paths_of(properties)])
+    roots = await checked_roots(lake, namespace.catalog, create.location, create.properties or {})
 
     def metadata(uuid: str) -> ViewMetadata:
         location = chosen_location(lake, create.location, roots, identifier, uuid)
