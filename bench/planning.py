@@ -41,6 +41,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.planning.manifests import Manifests
 from sandur.operations.planning.plan_tasks import decode_task
 from sandur.operations.planning.scan import Limits, ScanRunner, run_plan, run_task
+from sandur.operations.tables.manifest_places import ReadableManifests
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
@@ -74,7 +75,7 @@ class Ours:
             locations=Locations(f"file://{folder}", tables, open_store=lambda _: tables),
         )
         self._metadata = decode_table_metadata(Path(path).read_bytes())
-        self._manifests = Manifests(self.lake, [f"file://{folder}"])
+        self._manifests = Manifests(self.lake, [f"file://{folder}"], ReadableManifests(self._metadata))
 
     async def plan(self, wanted: Any, *, is_counted: bool = False) -> tuple[int, int]:  # noqa: ANN401 - any JSON
         """The number of planned files, if they are to be counted, and the bytes of JSON that list them."""

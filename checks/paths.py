@@ -130,7 +130,8 @@ async def _measure(folder: str) -> dict[str, object]:
     app, catalog = _build()(Settings(store=folder, log_level="error", janitors=False))
     await catalog.start()
     await _request(app, "POST", "/v1/namespaces", {"namespace": ["ns"]})
-    await _request(app, "POST", TABLES, {"name": "t", "schema": _SCHEMA})
+    made = json.loads(await _request(app, "POST", TABLES, {"name": "t", "schema": _SCHEMA}))
+    lists = f"{made['metadata']['location']}/metadata"
 
     clock = SystemClock()
 
@@ -139,7 +140,7 @@ async def _measure(folder: str) -> dict[str, object]:
             "snapshot-id": number,
             "sequence-number": number,
             "timestamp-ms": clock.now_ms(),
-            "manifest-list": f"{folder}/{number}.avro",
+            "manifest-list": f"{lists}/{number}.avro",
             "summary": {"operation": "append"},
         }
         moved = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": number}

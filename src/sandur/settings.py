@@ -131,6 +131,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Minimum age of receipts before the pipeline may remove them."""
     report_retention: Duration = "P30D"
     """How long scan and commit reports of engines are kept."""
+    audit: Literal["auto", "off", "changes", "all"] = "auto"
+    """What the audit trail records: `changes` with denials, or `all`. `auto`: `all` with authentication, else `off`."""
+    audit_reads_sampled: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    """Fraction of allowed reads that the audit trail records. Denials and changes are always recorded."""
+    audit_retention: Duration = "P90D"
+    """How long days of the audit trail are kept."""
     purge_delay: Duration = "PT10M"
     """How long the files of a table are kept after a drop with purge."""
     janitors: bool = True

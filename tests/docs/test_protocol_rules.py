@@ -7,10 +7,10 @@ from proof.rules import RULES
 from tests.docs.pages import ROOT
 
 _PAGE: Final = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
-_DEFINED: Final = re.compile(r"^\| \*\*((?:GC|[AGCNDRTILOPS])\d+)\*\* \|", re.MULTILINE)
+_DEFINED: Final = re.compile(r"^\| \*\*((?:GC|[AGCNDRTILMOPS])\d+)\*\* \|", re.MULTILINE)
 # The code names a rule in brackets: (C5), (N4, N6), (T1–T9). "S3" alone is the storage service.
-_IN_BRACKETS: Final = re.compile(r"\((?:rules? )?((?:GC|[AGCNDRTILOP])\d+(?:[ ,–-]+(?:GC|[AGCNDRTILOP])\d+)*)[^)]*\)")
-_RULE: Final = re.compile(r"(?:GC|[AGCNDRTILOP])\d+")
+_IN_BRACKETS: Final = re.compile(r"\((?:rules? )?((?:GC|[AGCNDRTILMOP])\d+(?:[ ,–-]+(?:GC|[AGCNDRTILMOP])\d+)*)[^)]*\)")
+_RULE: Final = re.compile(r"(?:GC|[AGCNDRTILMOP])\d+")
 
 
 def used_in_code() -> set[str]:

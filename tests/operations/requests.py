@@ -68,12 +68,12 @@ def set_location(location: str) -> dict[str, Any]:
 
 
 def snapshot(snapshot_id: int, parent: int | None = None, *, number: int | None = None) -> dict[str, Any]:
-    """A snapshot; its sequence number is its id, unless one is given."""
+    """A snapshot without files; its sequence number is its id, unless one is given."""
     fields: dict[str, Any] = {
         "snapshot-id": snapshot_id,
         "sequence-number": number or snapshot_id,
         "timestamp-ms": TIMESTAMP_MS + snapshot_id,
-        "manifest-list": f"memory://store/snap-{snapshot_id}.avro",
+        "manifests": [],
         "summary": {"operation": "append"},
     }
     return fields if parent is None else {**fields, "parent-snapshot-id": parent}

@@ -97,6 +97,7 @@ async def create_table_with_files(
 async def add_snapshot(lake: Lake, table: TableWithFiles, number: int, listed: str) -> None:
     parent = number - 1 or None
     fields = {**snapshot(number, parent), "manifest-list": listed}
+    del fields["manifests"]
     change = commit(
         {"action": "add-snapshot", "snapshot": fields},
         {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": number},

@@ -20,6 +20,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.planning.manifests import Manifests
 from sandur.operations.planning.plan_tasks import decode_task
 from sandur.operations.planning.scan import Limits, ScanRunner, run_plan, run_task
+from sandur.operations.tables.manifest_places import ReadableManifests
 from sandur.settings import Settings
 from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
@@ -67,7 +68,7 @@ def lake_of(folder: Path) -> Lake:
 
 def selecting_of(folder: Path, metadata_path: str, lake: Lake | None = None, **said: Any) -> ScanRunner:
     metadata = decode_table_metadata(Path(metadata_path).read_bytes())
-    manifests = Manifests(lake or lake_of(folder), [f"file://{folder}"])
+    manifests = Manifests(lake or lake_of(folder), [f"file://{folder}"], ReadableManifests(metadata))
     return ScanRunner(resolve_scan(scan_request(**said), metadata), metadata, manifests)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import random  # noqa: TID251 - seeded
 import tracemalloc
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from sandur.avro.batch_reader import Unreadable
 from sandur.avro.columns import RECORDS_MIN, decode_batches
 from sandur.avro.container import open_container, read_records
 from sandur.errors import Invalid
+from sandur.iceberg.requests import CreateTable
 from sandur.iceberg.scan.columns import ManifestColumns
 from sandur.iceberg.scan.manifests import (
     decode_manifest,
@@ -23,7 +25,10 @@ from sandur.iceberg.scan.manifests import (
     manifest_layout,
     partition_fields,
 )
+from sandur.iceberg.schema import Schema
+from sandur.iceberg.table_create import create_table_metadata
 from sandur.operations.planning.manifests import Manifests
+from sandur.operations.tables.manifest_places import ReadableManifests
 from tests.planning.odd_manifests import BOUNDS, COUNTS, OddManifest, avro_file, varint
 from tests.planning.planners import lake_of, manifest_columns
 
@@ -253,7 +258,12 @@ async def test_many_entries_in_few_bytes_are_decoded_in_a_thread(
 
     monkeypatch.setattr(asyncio, "to_thread", noted)
 
-    found = await Manifests(lake_of(tmp_path), [f"file://{tmp_path}"]).columns(f"file://{tmp_path}/m.avro")
+    location = f"file://{tmp_path}"
+    create = CreateTable(name="t", schema=Schema(fields=()))
+    metadata = create_table_metadata(create, location=location, table_uuid=str(uuid.UUID(int=0)), now_ms=0)
+    manifests = Manifests(lake_of(tmp_path), [location], ReadableManifests(metadata))
+
+    found = await manifests.columns(f"{location}/m.avro")
 
     assert found.count == count
     assert (decode_manifest in beside) is is_beside

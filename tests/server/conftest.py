@@ -17,7 +17,7 @@ from sandur.storage.contract import ObjectStore
 from tests.server.process import ServerProcess, server_process
 
 
-def _with_plain_names(app: App) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+def with_plain_names(app: App) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """The application with plain header names, as httpx would read them from the wire."""
 
     async def plain(scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,7 +45,7 @@ class Catalogs:
         app, catalog = build(settings, store=store)
         await catalog.start()
         self._stack.push_async_callback(catalog.close)
-        transport = httpx.ASGITransport(_with_plain_names(app))
+        transport = httpx.ASGITransport(with_plain_names(app))
         return await self._stack.enter_async_context(
             httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=30)
         )

@@ -29,7 +29,7 @@ def add_snapshot(metadata: Json, *, snapshot_id: int = SNAPSHOT_ID, parent: int 
         "snapshot-id": snapshot_id,
         "sequence-number": number,
         "timestamp-ms": metadata["last-updated-ms"] + number,
-        "manifest-list": f"memory:///snap-{snapshot_id}.avro",
+        "manifest-list": f"{metadata['location']}/metadata/snap-{snapshot_id}.avro",
         "summary": {"operation": "append"},
         "schema-id": 0,
     }

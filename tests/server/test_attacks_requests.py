@@ -111,6 +111,20 @@ async def test_every_answer_forbids_sniffing(client: httpx.AsyncClient) -> None:
         assert (await client.get(path)).headers["x-content-type-options"] == "nosniff"
 
 
+async def test_no_cache_on_the_way_keeps_an_answer_for_one_principal(catalogs: Catalogs) -> None:
+    client = await catalogs.open_with(SECURED)
+    await client.post("/v1/namespaces", json={"namespace": ["ns"]}, headers=BEARER)
+    await client.post("/v1/namespaces/ns/tables", json=create_table("t"), headers=BEARER)
+
+    listed = await client.get("/v1/namespaces", headers=BEARER)
+    loaded = await client.get("/v1/namespaces/ns/tables/t", headers=BEARER)
+    refused = await client.get("/v1/namespaces")
+
+    assert listed.headers.get_list("cache-control") == ["no-store"]
+    assert loaded.headers.get_list("cache-control") == ["private"]
+    assert refused.headers.get_list("cache-control") == ["no-store"]
+
+
 async def test_a_header_does_not_make_a_client_a_pipeline(catalogs: Catalogs) -> None:
     store = MemoryStore()
     client = await catalogs.open(store)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.records import AttemptedFile, Claim, Definite, Request, error_of, failure_of
 from sandur.errors import Busy, Hidden, KeyReused, SandurError
+from sandur.operations.audit.notes import note_replay
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Attempts, Cell, Versioned
 from sandur.storage.contract import ABSENT
@@ -109,6 +110,7 @@ class KeyClaim:
             if claim.request_hash != self._request.hash or claim.operation != self._operation:
                 raise KeyReused(f"Idempotency-Key {self._request.key} was already used for a different request")
             if claim.state == "done":
+                note_replay()
                 if claim.failure:
                     raise error_of(claim.failure)
                 return claim

@@ -447,6 +447,9 @@ INDEX_REBUILDS: Final = "uc_preview_index_rebuild_total"
 LIST_FALLBACKS: Final = "uc_preview_list_fallback_total"
 JANITOR_OBJECTS: Final = "sandur_janitor_objects_total"
 JANITOR_RUNS: Final = "sandur_janitor_runs_total"
+AUDIT_WRITTEN: Final = "sandur_audit_records_total"
+AUDIT_LOST: Final = "sandur_audit_lost_total"
+AUDIT_WRITES: Final = "sandur_audit_writes_total"
 
 LABELS: Final = {
     INDEX_READS: "result",
@@ -455,6 +458,9 @@ LABELS: Final = {
     LIST_FALLBACKS: "collection",
     JANITOR_OBJECTS: "outcome",
     JANITOR_RUNS: "result",
+    AUDIT_WRITTEN: "kind",
+    AUDIT_LOST: "kind",
+    AUDIT_WRITES: "result",
 }
 """The label name of each counter."""
 

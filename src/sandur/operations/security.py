@@ -1,13 +1,14 @@
 """Change principals, groups and grants: write new segments aside, then swap the manifest that names them (A11)."""
 
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from sandur.catalog.audit import AuditedChange, ChangedObject, principal_json, record_json
 from sandur.catalog.records import Record, Request
 from sandur.catalog.security import (
     GROUPS,
@@ -20,7 +21,9 @@ from sandur.catalog.security import (
     grants_shard,
     principals_shard,
 )
+from sandur.errors import OutcomeUnknown
 from sandur.operations.access import NO_AUTHORITY, Security
+from sandur.operations.audit.notes import note_changes
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Cell, Versioned, gather_all
@@ -85,6 +88,7 @@ class SecurityChange:
         self._authority = NO_AUTHORITY
         self._segments: dict[str, SecuritySegment] = {}
         self.edit = SecurityEdit()
+        self._decided_on: Authority | None = None
         self._change = RecordChange(
             lake,
             lake.security(),
@@ -98,7 +102,18 @@ class SecurityChange:
 
     async def run(self) -> bytes:
         """Make the change; returns the answer of the edit as JSON, for a replay that of the first attempt."""
-        return (await self._change.run_for_answer()).encode()
+        try:
+            answer = await self._change.run_for_answer()
+        except OutcomeUnknown:
+            self._note()
+            raise
+        self._note()
+        return answer.encode()
+
+    def _note(self) -> None:
+        """Note the change for the audit trail, also if it may have been applied. A replay changes nothing."""
+        if self._decided_on:
+            note_changes(audited_changes(self._decided_on, self.edit))
 
     async def _read(self) -> Versioned[SecurityManifest] | None:
         self._authority = await self._lake.feature(Security).read()
@@ -111,6 +126,7 @@ class SecurityChange:
 
     def _next_manifest(self, found: SecurityManifest | None) -> SecurityManifest:
         self.edit = self._decide(self._authority)
+        self._decided_on = self._authority
         before = found or SecurityManifest(number=0, metastore_id=self._metastore_id)
         self._segments = {}
         named = dict(before.segments)
@@ -147,6 +163,29 @@ class SecurityChange:
             self._lake.store.put(layout.security_segment(id_), msgspec.json.encode(segment), expected=ABSENT)
             for id_, segment in self._segments.items()
         )
+
+
+def audited_changes(before: Authority, edit: SecurityEdit) -> Sequence[AuditedChange]:
+    """What an edit changes, for the audit trail: everything before and after, without the hashes of secrets."""
+    changes: list[AuditedChange] = []
+
+    def add(kind: ChangedObject, id_: str, name: str, old: msgspec.Raw, new: msgspec.Raw) -> None:
+        if bytes(old) != bytes(new):
+            changes.append(AuditedChange(object=kind, id=id_, name=name, before=old, after=new))
+
+    for id_, principal in edit.principals.items():
+        held = before.principal(id_)
+        named = principal or held
+        add("principal", id_, named.name if named else "", principal_json(held), principal_json(principal))
+    for id_, group in edit.groups.items():
+        group_held = before.groups.get(id_)
+        group_named = group or group_held
+        add("group", id_, group_named.name if group_named else "", record_json(group_held), record_json(group))
+    for id_, grants in edit.grants.items():
+        add("grants", id_, "", record_json(before.granted(id_)), record_json(grants))
+    if edit.owner is not None:
+        add("owner", before.metastore.id, "metastore", record_json(before.manifest.owner), record_json(edit.owner))
+    return changes
 
 
 V = TypeVar("V", Principal, Group, ObjectGrants)

@@ -14,16 +14,21 @@ from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
 from sandur.catalog.security import Access
 from sandur.clock import Clock
 from sandur.errors import Busy, SandurError
+from sandur.operations.audit.notes import begin_notes
+from sandur.server.audit import Ended, record_request
 from sandur.server.context import Call, identify
 from sandur.server.cross_site import CrossSiteGuard
 from sandur.server.errors import ErrorMap, Problem, encode_problem
 from sandur.server.http import (
     ALLOW,
+    CACHE_CONTROL,
     CLOSE,
     CONTENT_TYPE,
+    NO_STORE,
     REQUEST_ID,
     Answer,
     ClientGone,
+    Headers,
     HttpRequest,
     Receive,
     Refused,
@@ -226,14 +231,15 @@ class App:
         """One request of a dialect, from its head to the end of its answer."""
         began = time.perf_counter()
         method, path, headers = scope["method"], scope["raw_path"], dict(scope["headers"])
-        sent_id = headers.get(b"x-request-id", b"")
-        request_id = sent_id.decode("ascii") if _REQUEST_ID.match(sent_id) else self._clock.new_id()
+        request_id = self._request_id(headers)
         route, values = dialect.router.match(method, path, mount=mount)
         is_open = route.needs is OPEN
         rounds = Rounds(route.operation)
         current_rounds.set(rounds)
         settings, metrics = self._settings, self._metrics
-        identity, body, failure = None, None, _NO_FIELDS
+        error: BaseException | None = None
+        identity, body, access, failure = None, None, None, _NO_FIELDS
+        notes = begin_notes() if self._catalog.audit.is_on else None
         metrics.under_way += 1
         try:
             self._check_load()
@@ -248,21 +254,31 @@ class App:
             answer = await route.handler(
                 Call(self._catalog.lakes, settings, route.operation, values, request, identity, access)
             )
-        except ClientGone:
-            answer = _CLIENT_GONE
-        except Exception as error:  # noqa: BLE001 - the one place that turns errors into answers
-            answer, failure = self._failed(error, dialect, route.operation, request_id)
+        except (ClientGone, asyncio.CancelledError) as raised:
+            error, answer = raised, _CLIENT_GONE
+            if isinstance(raised, asyncio.CancelledError):
+                raise
+        except Exception as raised:  # noqa: BLE001 - the one place that turns errors into answers
+            error = raised
+            answer, failure = self._failed(raised, dialect, route.operation, request_id)
             if body is None and is_large(headers):
                 answer = Answer(answer.status, answer.body, (*answer.headers, CLOSE))
         finally:
             metrics.under_way -= 1
+            if notes:
+                called = (dialect.name, route.operation, route.needs, values, identity, access)
+                ended = Ended(scope, headers, request_id, *called, notes, answer.status, error, self._clock.now_ms())
+                record_request(self._catalog.audit, settings, ended)
         try:
             if answer is not _CLIENT_GONE:
-                await send_answer(answer, send, (REQUEST_ID, request_id.encode()), method=method)
+                await send_answer(
+                    answer, send, (REQUEST_ID, request_id.encode()), *self._cache_headers(answer), method=method
+                )
         finally:
             seconds = time.perf_counter() - began
-            status = str(answer.status)
-            metrics.observe(REQUEST_SECONDS, seconds, dialect.name, route.operation, method, route.path, status)
+            metrics.observe(
+                REQUEST_SECONDS, seconds, dialect.name, route.operation, method, route.path, str(answer.status)
+            )
             metrics.observe(STORAGE_ROUNDS, rounds.count, route.operation)
             tenant, workspace, principal = identity[:3] if identity else ("", "", "")
             (self._log.warning if failure else self._log.info)(
@@ -278,6 +294,16 @@ class App:
                 **(_NO_FIELDS if method in _READS else _changed(path, route, body or b"")),
                 **failure,
             )
+
+    def _cache_headers(self, answer: Answer) -> Headers:
+        """What one principal may see is not for others: caches on the way keep no answer that does not allow it."""
+        if self._settings.authentication == "off" or any(name is CACHE_CONTROL for name, _ in answer.headers):
+            return ()
+        return (NO_STORE,)
+
+    def _request_id(self, headers: Mapping[bytes, bytes]) -> str:
+        sent = headers.get(b"x-request-id", b"")
+        return sent.decode("ascii") if _REQUEST_ID.match(sent) else self._clock.new_id()
 
     def _check_page(self, method: str, path: bytes, headers: Mapping[bytes, bytes]) -> None:
         """Raise Refused for a page of another site, and for metrics without a token if the APIs need one."""

@@ -88,6 +88,8 @@ _AREAS: Final = frozenset(
         "grants",
         "unity",
         "events",
+        "audit",
+        "security",
         "index",
         "core",
         "operational",

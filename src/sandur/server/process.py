@@ -9,6 +9,7 @@ import structlog
 
 from sandur.clock import Clock
 from sandur.errors import SandurError
+from sandur.operations.audit.trail import AuditTrail
 from sandur.operations.containers.catalogs import ensure_default_catalog
 from sandur.operations.janitors.schedule import Janitors
 from sandur.operations.lake import Count, Counters, Lakes
@@ -31,6 +32,7 @@ class RunningCatalog:
     def __init__(self, settings: Settings, clock: Clock, store: ObjectStore, metrics: Metrics) -> None:
         self.is_started = False
         self.lakes = Lakes(settings, clock, store)
+        self.audit = AuditTrail(settings, clock, store, on_loss=_log_audit_loss)
         self._store = store
         self._clock = clock
         self._metrics = metrics
@@ -52,6 +54,7 @@ class RunningCatalog:
         if self._updates:
             self._updates.cancel()
         await self._janitors.stop()
+        await self.audit.close()
         await self.lakes.close()
         self.update_metrics()
 
@@ -61,7 +64,7 @@ class RunningCatalog:
 
     def update_metrics(self) -> None:
         """Take over the counters of the operations, and share all numbers with the other workers."""
-        self._metrics.follow([*_counts(self.lakes), *self._janitors.counters])
+        self._metrics.follow([*_counts(self.lakes), *self._janitors.counters, *self.audit.counters])
         self._metrics.share()
 
     async def _update_metrics_periodically(self) -> None:
@@ -82,6 +85,10 @@ def _log_janitor_failure(layout: Layout, what: str, error: Exception) -> None:
     log.warning(
         "janitor", tenant=layout.tenant, workspace=layout.workspace, what=what, reason=reason, exc_info=unexpected
     )
+
+
+def _log_audit_loss(layout: Layout, lost: Mapping[str, int], reason: str) -> None:
+    log.warning("audit records lost", tenant=layout.tenant, workspace=layout.workspace, reason=reason, **lost)
 
 
 def _counts(lakes: Lakes) -> Iterator[Count]:

@@ -78,6 +78,8 @@ def build(
 def serve(settings: Settings, announce: Callable[[int], None]) -> int:
     """Serve until a signal arrives, and return the exit code. `announce` gets the port when the server is ready."""
     resolve(settings.host)
+    if settings.metrics_port:
+        resolve(settings.metrics_host)
     check_exposure(settings)
     if settings.workers > 1 and settings.store == "memory:":
         raise BadRequest(f"workers {settings.workers}: a store in memory belongs to one process, use 1")

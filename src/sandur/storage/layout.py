@@ -130,6 +130,7 @@ EventFamily = Literal["iceberg", "delta", "catalog"]
 
 _JSON = ".json"
 _INDEX_JSON = ".v1.json"
+_AUDIT_LINES = ".jsonl.gz"
 _ROOTS_MAX = 4_096  # Every key of a request starts with the same root.
 
 
@@ -328,6 +329,19 @@ class Layout:
 
     def parse_receipt(self, key: str) -> ReceiptKey:
         return ReceiptKey(*map(decode_segment, _parts(key, self.events_folder(), count=4)))
+
+    # The audit trail: batches of records, by the day on which they began.
+
+    def audit_folder(self, date: str | None = None) -> str:
+        return f"{self.root}audit/{encode_segment(date)}/" if date else f"{self.root}audit/"
+
+    def audit(self, date: str, batch_id: str) -> str:
+        return f"{self.audit_folder(date)}{encode_segment(batch_id)}{_AUDIT_LINES}"
+
+    def parse_audit(self, key: str) -> tuple[str, str]:
+        """The date and the id of a batch."""
+        date, batch_id = _parts(key, self.audit_folder(), count=2, suffix=_AUDIT_LINES)
+        return decode_segment(date), decode_segment(batch_id)
 
     # Derived data, which can be rebuilt.
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from sandur.catalog.index import Mark, Segment
 from sandur.catalog.records import AttemptedFile, Claim
 from sandur.errors import NotFound
+from sandur.operations.audit.trail import is_day_over
 from sandur.operations.index.rebuild import read_manifest
 from sandur.operations.index.update import update_entry
 from sandur.operations.janitors.sweep import DAY_MS, Janitor, Outcome, delete_listed, is_older, key_age_ms, read_listed
@@ -214,4 +215,18 @@ REPORTS = Janitor(
     lambda layout: layout.operational_folder("metrics"),
     lambda settings: seconds_of(settings.report_retention) * 1_000,
     delete_listed,
+)
+
+
+async def visit_audit(lake: Lake, listed: Listed) -> Outcome:
+    """Delete a batch of the audit trail when its whole day is older than the retention."""
+    date, _ = lake.layout.parse_audit(listed.key)
+    return await delete_listed(lake, listed) if is_day_over(date, lake.clock.now_ms(), lake.settings) else "kept"
+
+
+AUDIT = Janitor(
+    "audit",
+    Layout.audit_folder,
+    lambda settings: seconds_of(settings.audit_retention) * 1_000,
+    visit_audit,
 )

@@ -42,6 +42,7 @@ JANITORS: Final = (
     grants.SECURITY_SEGMENTS,
     leftovers.PLANS,
     leftovers.REPORTS,
+    leftovers.AUDIT,
 )
 PURGE: Final = "purge"
 

@@ -15,6 +15,7 @@ from sandur.iceberg.scan.manifests import ManifestFile, declared_records, decode
 from sandur.iceberg.snapshots import Snapshot
 from sandur.operations.lake import Lake
 from sandur.operations.planning.cache import PlanningCache
+from sandur.operations.tables.manifest_places import ReadableManifests
 
 T = TypeVar("T")
 
@@ -33,20 +34,20 @@ _SMALL_LIST_RECORDS: Final = 500
 
 
 class Manifests:
-    """The manifests of one catalog's tables. A location outside of the catalog's roots raises Invalid."""
+    """The manifests of one table. A location outside of the catalog's roots or of the table raises Invalid (M3)."""
 
-    def __init__(self, lake: Lake, roots: Sequence[str]) -> None:
+    def __init__(self, lake: Lake, roots: Sequence[str], readable: ReadableManifests) -> None:
         self.cache = lake.feature(PlanningCache)
         self._locations = lake.locations
         self._roots = roots
+        self._readable = readable
 
     async def listed(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The manifests of a snapshot. An old snapshot names them itself, with little more than their paths."""
         if snapshot.manifest_list is None:
             return tuple([await self._describe(path) for path in snapshot.manifests or ()])
         location = snapshot.manifest_list
-        # Checked before the cache is used: another catalog may have filled it.
-        checked_location(location, self._roots)
+        self._check(location)
         cached: tuple[ManifestFile, ...] | None = self.cache.manifests.get(("list", location))
         if cached is not None:
             return cached
@@ -55,6 +56,11 @@ class Manifests:
         found = await run_aside(partial(decode_manifest_list, data, location=location), is_long=is_long)
         self.cache.manifests.put(("list", location), found, len(found) * _LIST_ENTRY_BYTES)
         return found
+
+    def _check(self, location: str) -> None:
+        """Raise Invalid before the cache is used: another table may have filled it."""
+        checked_location(location, self._roots)
+        self._readable.check(location)
 
     async def _describe(self, location: str) -> ManifestFile:
         columns = await self.columns(location)
@@ -66,7 +72,7 @@ class Manifests:
 
     async def columns(self, location: str) -> ManifestColumns:
         """The live entries of a manifest; NotFound if the file does not exist, Invalid if it is not a manifest."""
-        checked_location(location, self._roots)
+        self._check(location)
         found: ManifestColumns | None = self.cache.manifests.get(("manifest", location))
         if found is not None:
             return found
@@ -78,7 +84,7 @@ class Manifests:
         if len(cache.reads) >= READS_AT_ONCE or location in cache.reads or ("manifest", location) in cache:
             return
         try:
-            checked_location(location, self._roots)
+            self._check(location)
         except Invalid:
             return  # The scan that needs it raises this.
         cache.read(location, lambda: self._columns(location))

@@ -22,6 +22,7 @@ from sandur.operations.planning.manifests import Manifests, run_aside
 from sandur.operations.planning.plan_tasks import decode_task, no_such_task
 from sandur.operations.planning.scan import Limits, ScanRunner, run_plan, run_task
 from sandur.operations.tables.documents import TABLES, Document, current_document, load_document
+from sandur.operations.tables.manifest_places import ReadableManifests
 from sandur.operations.tables.names import allowed_roots, name_not_found, resolve_name
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned, gather_all
@@ -233,7 +234,8 @@ async def _resolve(request: ScanRequest, metadata: TableMetadata) -> Scan:
 
 
 async def _runner(lake: Lake, identifier: Identifier, plan: Plan, scan: Scan, metadata: TableMetadata) -> ScanRunner:
-    manifests = Manifests(lake, await allowed_roots(lake, identifier.catalog))
+    roots = await allowed_roots(lake, identifier.catalog)
+    manifests = Manifests(lake, roots, ReadableManifests(metadata))
     return await run_aside(lambda: ScanRunner(scan, metadata, manifests, plan_id=plan.plan_id), is_long=scan.is_long)
 
 

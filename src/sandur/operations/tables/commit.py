@@ -47,6 +47,7 @@ from sandur.operations.tables.documents import (
     replayed_document,
     write_document,
 )
+from sandur.operations.tables.manifest_places import check_added_manifests
 from sandur.operations.tables.names import (
     ResolvedName,
     activate_name,
@@ -156,7 +157,9 @@ class TableChange(NamedTuple):
 
     def apply(self, base: TableMetadata, *, now_ms: int) -> TableMetadata:
         check_updates(self.commit.updates, base.location, self.roots, self.occupied)
-        return next_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
+        after = next_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
+        check_added_manifests(self.commit.updates, base, after)  # M1
+        return after
 
     def relocates(self, base: TableMetadata) -> bool:
         return changes_places(self.commit.updates, base.location, base.properties)

@@ -38,6 +38,7 @@ from sandur.operations.tables.documents import (
     version_in_name,
     write_document,
 )
+from sandur.operations.tables.manifest_places import check_added_manifests
 from sandur.operations.tables.names import (
     allowed_roots,
     default_location,
@@ -98,7 +99,9 @@ async def create_by_commit(
 def created_metadata(lake: Lake, identifier: Identifier, commit: TableCommit, roots: Sequence[str]) -> TableMetadata:
     """The metadata that the updates of a commit build from nothing."""
     updates = with_defaults(lake, identifier, commit, roots)
-    return next_metadata(None, commit.requirements, updates, now_ms=lake.clock.now_ms())
+    made = next_metadata(None, commit.requirements, updates, now_ms=lake.clock.now_ms())
+    check_added_manifests(updates, None, made)  # M1
+    return made
 
 
 def named_places(updates: Sequence[Update]) -> Sequence[str]:

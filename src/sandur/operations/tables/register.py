@@ -38,6 +38,7 @@ from sandur.operations.tables.documents import (
     version_in_name,
 )
 from sandur.operations.tables.drop import check_not_purged
+from sandur.operations.tables.manifest_places import check_registered_manifests
 from sandur.operations.tables.names import ResolvedName, allowed_roots, is_alive, name_not_found, resolve_name
 from sandur.operations.tables.overlaps import check_places, places_of
 from sandur.operations.tables.views import LoadedView, loaded_view
@@ -61,6 +62,7 @@ async def register_table(
     identifier = checked_identifier(Identifier(*namespace, name))
     decode = partial(decode_foreign_table_metadata, metadata_location=metadata_location)
     document = await _read_document(lake, TABLES, namespace.catalog, metadata_location, decode)
+    await check_registered_manifests(lake, document.metadata, await allowed_roots(lake, namespace.catalog))  # M2
     uuid = document.metadata.table_uuid
     if uuid:
         await check_not_purged(lake, uuid)

@@ -1,0 +1,46 @@
+"""Notes that operations make for the audit record of their request, such as what a change of grants replaced."""
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from sandur.catalog.audit import AuditedChange, AuditedCredentials
+
+
+@dataclass(eq=False)
+class Notes:
+    """The notes of one request."""
+
+    changes: list[AuditedChange] = field(default_factory=list)
+    credentials: AuditedCredentials | None = None
+    is_replay: bool = False
+
+
+current_notes: Final[ContextVar[Notes | None]] = ContextVar("current_notes", default=None)
+"""The notes of the request that the current task belongs to; None if it is not audited."""
+
+
+def begin_notes() -> Notes:
+    """New notes for the request of the current task."""
+    notes = Notes()
+    current_notes.set(notes)
+    return notes
+
+
+def note_replay() -> None:
+    """Note that the request was answered with the outcome of an earlier request under the same idempotency key."""
+    if notes := current_notes.get():
+        notes.is_replay = True
+
+
+def note_changes(changes: Sequence[AuditedChange]) -> None:
+    """Note what the request changed about principals, groups, grants or owners."""
+    if notes := current_notes.get():
+        notes.changes.extend(changes)
+
+
+def note_credentials(prefixes: Sequence[str], mode: Literal["read", "write"], *, expires_ms: int = 0) -> None:
+    """Note that the request was given storage credentials for these prefixes."""
+    if notes := current_notes.get():
+        notes.credentials = AuditedCredentials(prefixes=tuple(prefixes), mode=mode, expires_ms=expires_ms)

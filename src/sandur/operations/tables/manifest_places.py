@@ -1,0 +1,108 @@
+"""Where the manifest lists and manifests of a table lie (M1–M3).
+
+Clients write their paths into commits, into registered files and into manifest lists, and the server opens them to plan
+a scan. A path into another table would show its files and the bounds of their columns.
+
+M1: a commit adds a snapshot only if its manifest list lies below a place of the table: its location or a write path,
+before or after the commit. A list that the table names already may come back.
+M2: a registered file may name lists elsewhere, where the table was before, but not in the folder of another table.
+M3: the server opens a manifest list or manifest only below a place of the table, or directly in the folder of a
+manifest list that the metadata names. M1 and M2 have checked those.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from sandur.catalog.locations import Occupied, checked_location, is_within, normalize_location
+from sandur.errors import Invalid
+from sandur.iceberg.snapshots import Snapshot
+from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.updates import AddSnapshot, Update
+from sandur.operations.lake import Lake
+from sandur.operations.tables.overlaps import describe_record, known_places, living_tables, occupied_places, places_of
+
+
+def check_added_manifests(updates: Sequence[Update], base: TableMetadata | None, after: TableMetadata) -> None:
+    """M1: raise Invalid if a new snapshot names a manifest list or manifest outside of the table's places."""
+    added = [path for update in updates if isinstance(update, AddSnapshot) for path in _files_of(update.snapshot)]
+    if not added:
+        return
+    places = (*places_of(after), *(places_of(base) if base else ()))
+    for path in added:
+        try:
+            checked_location(path, places)
+        except Invalid:
+            if base is None or normalize_location(path) not in _named_files(base):
+                raise Invalid(
+                    f"Invalid snapshot: {path} is not below the table's location {after.location} or a write path; the "
+                    "manifest lists of a table lie in its own folders"
+                ) from None
+
+
+class ReadableManifests:
+    """M3: the manifest lists and manifests that the server may open for a table."""
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        self._metadata = metadata
+        self._places = places_of(metadata)
+
+    def check(self, location: str) -> None:
+        """Raise Invalid if the file may belong to another table."""
+        plain = normalize_location(location)
+        if not any(is_within(plain, place) for place in self._places) and _folder(plain) not in self._folders:
+            raise Invalid(
+                f"manifest {location}: it is not in a folder of the table, so the server does not read it; plan the "
+                "scan in the client, or rewrite the manifests of the table"
+            )
+
+    @cached_property
+    def _folders(self) -> frozenset[str]:
+        return frozenset(map(_folder, _named_files(self._metadata)))
+
+
+async def check_registered_manifests(lake: Lake, metadata: TableMetadata, roots: Sequence[str]) -> None:
+    """M2: raise Invalid if a file to register names manifest lists in the folder of another table, view or volume.
+
+    Only lists outside of the table's own places cost anything: then the record of every table is read.
+    """
+    folders = elsewhere_folders(metadata, roots)
+    if not folders:
+        return
+    others = [*await occupied_places(lake)]
+    async for table in living_tables(lake):
+        if table.table_uuid != metadata.table_uuid:
+            others += [Occupied(folder, describe_record(table)) for _, folder in known_places(table)]
+    for folder in folders:
+        for other in others:
+            if is_within(folder, other.location):
+                raise Invalid(
+                    f"Invalid metadata file {metadata.metadata_location}: it names manifests in {folder}, in the "
+                    f"folder of {other.user}",
+                    public_text=f"Invalid metadata file: it names manifests in {folder}, a folder in use",
+                )
+
+
+def elsewhere_folders(metadata: TableMetadata, roots: Sequence[str]) -> tuple[str, ...]:
+    """The folders of manifest lists outside of the table's places, as far as the server may read there at all."""
+    places = places_of(metadata)
+    folders = sorted({_folder(file) for file in _named_files(metadata)})
+    allowed = [normalize_location(root) for root in roots]
+    return tuple(
+        folder
+        for folder in folders
+        if any(is_within(folder, root) for root in allowed) and not any(is_within(folder, place) for place in places)
+    )
+
+
+def _named_files(metadata: TableMetadata) -> set[str]:
+    return {normalize_location(path) for snapshot in metadata.snapshots for path in _files_of(snapshot)}
+
+
+def _files_of(snapshot: Snapshot) -> Iterator[str]:
+    if snapshot.manifest_list is not None:
+        yield snapshot.manifest_list
+    yield from snapshot.manifests or ()
+
+
+def _folder(plain: str) -> str:
+    return plain.rpartition("/")[0]
