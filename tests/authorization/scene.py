@@ -7,13 +7,14 @@ from urllib.parse import quote
 
 import httpx
 
+from sandur.catalog.privileges import SecurableType
 from tests.authorization.evaluator import METASTORE, Check, Kind
 from tests.authorization.worlds import TREE
 from tests.server.requests import create_table, create_view, set_properties
 from tests.server.unity.client import CONTROL, UNITY
 
 KINDS: Final = {METASTORE: Kind.METASTORE, **{one: kind for one, kind, _ in TREE}}
-UNITY_TYPES: Final = {
+UNITY_TYPES: Final[Mapping[Kind, SecurableType]] = {
     Kind.METASTORE: "metastore",
     Kind.CATALOG: "catalog",
     Kind.NAMESPACE: "schema",
@@ -153,17 +154,11 @@ class Scene:
             assert answer.is_success, (sent, answer.text)
         version = {"catalog_name": "main", "schema_name": "sales", "model_name": "churn", "source": "test"}
         assert (await client.post(f"{UNITY}/models/versions", json=version)).is_success
-        table, volume, metastore = [
+        table, volume = [
             (await client.get(UNITY + path)).json()
-            for path in ("/tables/main.sales.orders", "/volumes/main.sales.files", "/metastore_summary")
+            for path in ("/tables/main.sales.orders", "/volumes/main.sales.files")
         ]
-        return cls(
-            {
-                "main.sales.orders": table["table_id"],
-                "main.sales.files": volume["volume_id"],
-                METASTORE: metastore["metastore_id"],
-            }
-        )
+        return cls({"main.sales.orders": table["table_id"], "main.sales.files": volume["volume_id"]})
 
     def request(self, *checks: Check) -> Sent | None:
         """The request that needs these checks; None if no route needs exactly them, or the API cannot name them."""
@@ -236,10 +231,10 @@ def _temporary(kind: str, operation: str) -> Callable[[Scene, Name], Sent | None
 
 
 def _grants(method: str, body: Json | None = None) -> Callable[[Scene, Name], Sent | None]:
-    def build(scene: Scene, name: Name) -> Sent | None:
+    def build(_scene: Scene, name: Name) -> Sent | None:
         kind = KINDS[name.id]
         if kind in {Kind.METASTORE, Kind.CATALOG, Kind.EXTERNAL_LOCATION}:
-            return Sent(method, f"{UNITY}/permissions/{UNITY_TYPES[kind]}/{scene.ids.get(name.id, name.id)}", body)
+            return Sent(method, f"{UNITY}/permissions/{UNITY_TYPES[kind]}/{name.id}", body)
         return None if name.is_nested else Sent(method, f"{UNITY}/permissions/{UNITY_TYPES[kind]}/{name.id}", body)
 
     return build

@@ -77,7 +77,8 @@ async def create_namespace(
 
 async def load_namespace(lake: Lake, namespace: Namespace) -> NamespaceView:
     """Load a namespace; NotFound if it does not exist."""
-    catalog, found = await asyncio.gather(load_catalog(lake, namespace.catalog), load_record(lake, namespace))
+    # In a hidden catalog, an existing and a missing namespace get the same answer: that of the catalog.
+    catalog, found = await gather_all((load_catalog(lake, namespace.catalog), load_record(lake, namespace)))
     return _view(catalog, namespace, visible_properties(found))
 
 
