@@ -134,7 +134,9 @@ class Comparison:
 
     def _compare_list(self, container: str, body: bytes) -> None:
         kind, answer = KINDS[container], json.loads(body)
-        if kind is Kind.CATALOG:
+        if kind is Kind.METASTORE:
+            listed = {one["name"] for one in answer["catalogs"]}
+        elif kind is Kind.CATALOG:
             listed = {".".join((container, *levels)) for levels in answer["namespaces"]}
         else:
             listed = {f"{container}.{one['name']}" for one in answer["identifiers"]}
