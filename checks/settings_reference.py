@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from sandur import settings
-from sandur.settings import Settings, environment_variable
+from sandur.settings import OidcSettings, Settings, environment_variable
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "settings.md"
 _INTRODUCTION: Final = """# Settings
@@ -46,6 +46,8 @@ def _sections() -> Iterator[str]:
     for name, section in sections.items():
         yield f"\n## `[{name}]`\n\n{inspect.getdoc(section)}\n"
         yield from _table(section, f"{name}.")
+    yield f"\n## `[[oidc]]`\n\n{inspect.getdoc(OidcSettings)}\n"
+    yield from _provider_table()
 
 
 def _is_section(kind: object) -> bool:
@@ -63,6 +65,16 @@ def _table(section: type[msgspec.Struct], prefix: str) -> Iterator[str]:
             yield f"| `{key}` | {default} | `{environment_variable(key)}` | {descriptions[field.name]} |"
 
 
+def _provider_table() -> Iterator[str]:
+    """The keys of one identity provider, which have no environment variables."""
+    descriptions = _descriptions(OidcSettings.__name__)
+    yield "| key | default | description |"
+    yield "|---|---|---|"
+    for field in msgspec.structs.fields(OidcSettings):
+        default = "(required)" if field.required else _render_default(field.default)
+        yield f"| `{field.name}` | {default} | {descriptions[field.name]} |"
+
+
 def _render_default(value: object) -> str:
     match value:
         case bool():
@@ -71,6 +83,8 @@ def _render_default(value: object) -> str:
             return f"`{value}` ({value >> 20} MiB)"
         case "" | ():
             return ""
+        case tuple():
+            return ", ".join(f"`{item}`" for item in value)
         case _:
             return f"`{value}`"
 

@@ -13,13 +13,15 @@ import msgspec
 from sandur.errors import BadRequest
 
 ENVIRONMENT_PREFIX = "SANDUR_"
-_FOR_TESTS = frozenset({"SANDUR_UC_JARS"})  # Tells the Spark tests where their connector is; not a setting.
+# Not settings: the token of a client, and where the Spark tests find their connector.
+_NOT_SETTINGS = frozenset({"SANDUR_TOKEN", "SANDUR_UC_JARS"})
 
 _DURATION = r"^P(?=[0-9T])(?:([0-9]{1,6})D)?(?:T(?=[0-9])(?:([0-9]{1,6})H)?(?:([0-9]{1,6})M)?(?:([0-9]{1,6})S)?)?\Z"
 
 Natural = Annotated[int, msgspec.Meta(ge=1)]
 Duration = Annotated[str, msgspec.Meta(pattern=_DURATION)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+OidcAlgorithm = Literal["RS256", "PS256", "ES256", "EdDSA"]
 
 
 class S3Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,6 +81,31 @@ class UnityCatalogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
     preview_index_enabled: bool = True
     """Answer lists from the list index. Without it, each list reads every listed object: slow, and always correct."""
+
+
+class OidcSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An identity provider whose tokens are accepted (OpenID Connect). Each one is a table of its own: `[[oidc]]`."""
+
+    issuer: str
+    """The issuer, exactly as its tokens name it in `iss`. It needs https, except on loopback."""
+    audience: str
+    """The audience that its tokens must name in `aud`: usually the name of this server at the provider."""
+    name: str = ""
+    """Short name of the provider, used in the names of its users: `NAME~sub`. Empty: the host of the issuer."""
+    tenant: str = "default"
+    """Tenant of its tokens that have no tenant claim."""
+    tenant_claim: str = ""
+    """Claim that names the tenant. Empty: every token is for `tenant`."""
+    workspace: str = ""
+    """Workspace of its tokens. Empty: the header `X-Sandur-Workspace` chooses it."""
+    groups_claim: str = ""
+    """Claim that lists the groups of the user. Empty: its groups are those of this catalog only."""
+    name_claim: str = ""
+    """Claim that names the user, such as `email`. Empty: the name is the provider and the subject, `NAME~sub`."""
+    algorithms: tuple[OidcAlgorithm, ...] = get_args(OidcAlgorithm)
+    """Signature algorithms that are accepted from this provider."""
+    token_lifetime_max: Duration = "P1D"  # noqa: S105 - a duration
+    """Longest lifetime of its tokens. Tokens that are valid for longer are refused."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -159,10 +186,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tenant of every request. Empty: the token or the header `X-Sandur-Tenant` says it."""
     workspace: str = ""
     """Workspace of every request. Empty: the token or the header `X-Sandur-Workspace` says it."""
-    authentication: Literal["off", "token", "on"] = "off"
-    """`token`: every request needs a bearer token."""
-    token: str = ""
-    """Shared secret: a bearer token itself, and the key of signed tokens, which needs at least 32 bytes."""
+    authentication: Literal["off", "on"] = "off"
+    """`on`: every request needs a token or an API key, and does what its principal may do. `off`: all is allowed."""
+    admin_secret: str = ""
+    """First secret of the principal `admin`, for a store that has none yet. Empty: it is generated and printed once."""
+    token_lifetime: Duration = "PT1H"  # noqa: S105 - a duration
+    """How long a token of this server is valid; at most one hour."""
     allow_unauthenticated: bool = False
     """Allow a server without authentication to listen on any address."""
     request_bytes_max: Natural = 32 << 20
@@ -177,6 +206,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Format of log lines."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level that is logged. Requests are logged at `info`."""
+    oidc: tuple[OidcSettings, ...] = ()
+    """Identity providers, one table `[[oidc]]` for each; see below. In the environment: a JSON list of them."""
     s3: S3Settings = S3Settings()
     gcs: GcsSettings = GcsSettings()
     azure: AzureSettings = AzureSettings()
@@ -251,22 +282,32 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
     return {
         keys.get(name, name): value
         for name, value in environment.items()
-        if name.startswith(ENVIRONMENT_PREFIX) and name not in _FOR_TESTS
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in _NOT_SETTINGS
     }
+
+
+_RETIRED = (
+    "the shared secret has been replaced by principals with secrets of their own: set authentication = 'on', remove "
+    "token, and give every client a principal (docs/operating.md, section Migrating from the shared secret)"
+)
 
 
 def _checked(source: str, key: str, value: object) -> object:
     kinds = setting_keys()
+    if key == "token" or (key, value) == ("authentication", "token"):
+        raise BadRequest(f"setting {key} in {source}: {_RETIRED}")
     if key not in kinds:
         close = difflib.get_close_matches(key.removeprefix(ENVIRONMENT_PREFIX).lower(), kinds, n=1)
         hint = f"; did you mean {close[0]}?" if close else f"; known settings: {', '.join(kinds)}"
         raise BadRequest(f"setting {key} in {source}: no such setting{hint}")
     kind = kinds[key]
-    if isinstance(value, str) and kind is not str and kind == tuple[str, ...]:
-        value = tuple(part for part in value.split(",") if part)
     try:
+        if isinstance(value, str) and kind == tuple[str, ...]:
+            value = tuple(part for part in value.split(",") if part)
+        elif isinstance(value, str) and kind == tuple[OidcSettings, ...]:
+            value = msgspec.json.decode(value)
         return msgspec.convert(value, kind, strict=not isinstance(value, str))
-    except msgspec.ValidationError as error:
+    except msgspec.DecodeError as error:
         reason = str(error)
         if kind == Duration:
             reason = "expected an ISO-8601 duration such as PT1H or P1DT12H"

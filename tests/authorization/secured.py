@@ -12,13 +12,15 @@ from sandur.catalog.records import Request
 from sandur.catalog.security import Access, Authority, Caller, Group, ObjectGrants, Principal
 from sandur.operations.access import object_id_of
 from sandur.operations.index.rebuild import rebuild_all
-from sandur.operations.lake import Lake, Lakes
+from sandur.operations.lake import Lake
 from sandur.operations.name_access import registry_cell
 from sandur.operations.security import SecurityChange, SecurityEdit
 from sandur.operations.tables.names import pointer_cell, resolve_name
 from sandur.server.app import App
-from sandur.server.context import Call, Identity
+from sandur.server.context import Call
 from sandur.server.http import HttpRequest
+from sandur.server.identity import Identity
+from sandur.server.process import RunningCatalog
 from sandur.server.serve import build
 from sandur.settings import Settings
 from sandur.storage.memory import MemoryStore
@@ -47,14 +49,14 @@ async def send(store: KeptStore, sent: Sent, principal: str) -> tuple[Received, 
     """The answer to a request of a principal, and the store after it. The given store stays as it is."""
     after = copy.deepcopy(store)
     app, catalog = build(SETTINGS, store=after)
-    await catalog.start()
+    await catalog.lakes.start()  # Without a bootstrap, which would write.
     try:
-        return await _answer(app, catalog.lakes, sent, Caller(principal, principal)), after
+        return await _answer(app, catalog, sent, Caller(principal, principal)), after
     finally:
         await catalog.close()
 
 
-async def _answer(app: App, lakes: Lakes, sent: Sent, caller: Caller) -> Received:
+async def _answer(app: App, catalog: RunningCatalog, sent: Sent, caller: Caller) -> Received:
     """Route and handle a request as the server does after it has checked the token."""
     path, _, query = sent.path.partition("?")
     raw = path.encode()
@@ -63,7 +65,8 @@ async def _answer(app: App, lakes: Lakes, sent: Sent, caller: Caller) -> Receive
     body = b"" if sent.body is None else msgspec.json.encode(sent.body)
     http = HttpRequest(sent.method, raw, query.encode(), {}, body, "request")
     identity = Identity("default", "default", caller.name, caller)
-    call = Call(lakes, SETTINGS, route.operation, values, http, identity, Access(caller, route.needs))
+    access = Access(caller, route.needs)
+    call = Call(catalog.lakes, catalog.authenticator, SETTINGS, route.operation, values, http, identity, access)
     try:
         answer = await route.handler(call)
     except Exception as error:  # noqa: BLE001 -- as the server does
@@ -74,7 +77,7 @@ async def _answer(app: App, lakes: Lakes, sent: Sent, caller: Caller) -> Receive
 async def install(store: KeptStore, world: World) -> KeptStore:
     """A copy of the store, with the principals, groups, owners and grants of the world. Names are ids of subjects."""
     after = copy.deepcopy(store)
-    _, catalog = build(SETTINGS, store=after)
+    _, catalog = build(OPEN_SETTINGS, store=after)
     await catalog.start()
     try:
         lake = catalog.lakes.lake("default", "default")

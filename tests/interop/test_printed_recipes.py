@@ -14,9 +14,8 @@ from tests.interop.engines.trino import trino_with
 from tests.interop.matrix import FOLDER, S3, operation
 from tests.interop.recipes import Recipe, run_command, run_duckdb
 from tests.interop.server_address import server_settings
+from tests.server.logins import ADMIN_SECRET, created_api_key
 from tests.server.process import ServerProcess, server_process
-
-TOKEN = "a-secret-for-this-test"  # noqa: S105 - of a server that lives for seconds
 
 OPEN, SECURED, ON_S3 = "open", "with a token", "with a token on S3"
 
@@ -45,7 +44,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def server_options(kind: str, request: pytest.FixtureRequest) -> dict[str, str]:
     """The settings of the server."""
-    token = {} if kind == OPEN else {"authentication": "token", "token": TOKEN}
+    token = {} if kind == OPEN else {"authentication": "on", "admin_secret": ADMIN_SECRET}
     if kind != ON_S3:
         return token
     settings: Settings = request.getfixturevalue("seaweedfs_settings")
@@ -72,8 +71,9 @@ def printed(kind: str, server_options: dict[str, str], server: ServerProcess) ->
     for lines in found.values():
         assert all(f"  {line}" in server.printed for line in lines)
     keys = {"AWS_ACCESS_KEY_ID": settings.s3.access_key_id, "AWS_SECRET_ACCESS_KEY": settings.s3.secret_access_key}
-    secrets = {"TOKEN": TOKEN, "KEY_ID": settings.s3.access_key_id, "SECRET": settings.s3.secret_access_key}
-    environment = {"SANDUR_TOKEN": TOKEN} | (keys if kind == ON_S3 else {})
+    token = "" if kind == OPEN else created_api_key(server.url)
+    secrets = {"TOKEN": token, "KEY_ID": settings.s3.access_key_id, "SECRET": settings.s3.secret_access_key}
+    environment = {"SANDUR_TOKEN": token} | (keys if kind == ON_S3 else {})
     return Printed({engine: "\n".join(lines) for engine, lines in found.items()}, environment, secrets)
 
 

@@ -50,7 +50,7 @@ class World:
 
     def __init__(self, **settings: Any) -> None:
         self.clock = FixedClock()
-        plain = make_lake(clock=self.clock, authentication="token", **settings)
+        plain = make_lake(clock=self.clock, authentication="on", **settings)
         self.store = FailingStore(plain.store)
         self.lake: Lake = make_lake(self.store, self.clock)
         self.reported: list[tuple[Mapping[str, int], str]] = []
@@ -174,11 +174,7 @@ async def test_by_default_everything_is_recorded_with_authentication_and_nothing
         lake = make_lake(**settings)
         return AuditTrail(lake.settings, lake.clock, lake.store, lambda *_: None).is_on
 
-    assert (is_on(authentication="off"), is_on(authentication="on"), is_on(authentication="token")) == (
-        False,
-        True,
-        True,
-    )
+    assert (is_on(authentication="off"), is_on(authentication="on")) == (False, True)
 
 
 async def test_only_allowed_reads_are_sampled() -> None:
@@ -339,7 +335,7 @@ async def test_what_cannot_be_written_at_the_end_is_counted_and_reported(
 
 
 async def test_two_processes_write_beside_each_other(world: World) -> None:
-    other = AuditTrail(make_lake(authentication="token").settings, FixedClock(seed=7), world.store, lambda *_: None)
+    other = AuditTrail(make_lake(authentication="on").settings, FixedClock(seed=7), world.store, lambda *_: None)
     record = AuditRecord(
         time_ms=world.clock.now_ms(),
         kind="read",

@@ -10,22 +10,18 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from sandur.errors import Unavailable
-from sandur.server.context import Bearer, signed_token
 from sandur.server.serve import build
-from sandur.settings import Settings
 from sandur.storage.contract import list_all
 from sandur.storage.memory import MemoryStore
 from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.server.conftest import Catalogs
+from tests.server.logins import ADMIN_SECRET, SECURED, bearer, token_of
 from tests.server.requests import create_table, set_properties
 from tests.server.wire import exchange, serving
 
 T = TypeVar("T")
 
 UNITY = "/api/2.1/unity-catalog"
-SECRET = "s3cr3t-" * 6
-BEARER = {"Authorization": f"Bearer {SECRET}"}
-SECURED = Settings(store="memory:", log_level="error", authentication="token", token=SECRET)
 LARGE_BYTES = 32 << 20
 
 
@@ -86,23 +82,25 @@ async def test_a_route_without_a_token_takes_only_small_bodies(catalogs: Catalog
 
 async def test_metrics_need_a_token_if_the_apis_do(catalogs: Catalogs) -> None:
     secured, plain = await catalogs.open_with(SECURED), await catalogs.open()
+    admin = await bearer(secured)
 
     refused = await secured.get("/metrics")
 
     assert refused.status_code == 401
     assert "sandur_" not in refused.text
-    assert (await secured.get("/metrics", headers=BEARER)).status_code == 200
+    assert (await secured.get("/metrics", headers=admin)).status_code == 200
     assert (await plain.get("/metrics")).status_code == 200
-    assert (await secured.get("/metrics", headers={**BEARER, "X-Sandur-Tenant": "a/b"})).status_code == 400
+    assert (await secured.get("/metrics", headers={**admin, "X-Sandur-Tenant": "a/b"})).status_code == 400
 
 
 async def test_the_metrics_port_serves_metrics_without_a_token_and_nothing_else(catalogs: Catalogs) -> None:
     client = await catalogs.open_with(replace(SECURED, metrics_port=9_464))
+    admin = await bearer(client)
     apart = "http://10.1.2.3:9464"
 
     assert (await client.get(f"{apart}/metrics")).status_code == 200
     assert (await client.get(f"{apart}/readyz")).status_code == 200
-    assert (await client.get(f"{apart}/v1/config", headers=BEARER)).status_code == 404
+    assert (await client.get(f"{apart}/v1/config", headers=admin)).status_code == 404
     assert (await client.get("/metrics")).status_code == 401
 
 
@@ -113,11 +111,12 @@ async def test_every_answer_forbids_sniffing(client: httpx.AsyncClient) -> None:
 
 async def test_no_cache_on_the_way_keeps_an_answer_for_one_principal(catalogs: Catalogs) -> None:
     client = await catalogs.open_with(SECURED)
-    await client.post("/v1/namespaces", json={"namespace": ["ns"]}, headers=BEARER)
-    await client.post("/v1/namespaces/ns/tables", json=create_table("t"), headers=BEARER)
+    admin = await bearer(client)
+    await client.post("/v1/namespaces", json={"namespace": ["ns"]}, headers=admin)
+    await client.post("/v1/namespaces/ns/tables", json=create_table("t"), headers=admin)
 
-    listed = await client.get("/v1/namespaces", headers=BEARER)
-    loaded = await client.get("/v1/namespaces/ns/tables/t", headers=BEARER)
+    listed = await client.get("/v1/namespaces", headers=admin)
+    loaded = await client.get("/v1/namespaces/ns/tables/t", headers=admin)
     refused = await client.get("/v1/namespaces")
 
     assert listed.headers.get_list("cache-control") == ["no-store"]
@@ -143,10 +142,11 @@ async def test_a_header_does_not_make_a_client_a_pipeline(catalogs: Catalogs) ->
 
 async def test_an_unknown_warehouse_reveals_no_names(catalogs: Catalogs) -> None:
     secured, plain = await catalogs.open_with(SECURED), await catalogs.open()
+    admin = await bearer(secured)
     for client in (secured, plain):
-        await client.post(f"{UNITY}/catalogs", json={"name": "merger-2027"}, headers=BEARER)
+        await client.post(f"{UNITY}/catalogs", json={"name": "merger-2027"}, headers=admin)
 
-    refused = await secured.get("/v1/config?warehouse=x", headers=BEARER)
+    refused = await secured.get("/v1/config?warehouse=x", headers=admin)
     helped = await plain.get("/v1/config?warehouse=x")
 
     assert refused.json()["error"] == {
@@ -160,14 +160,15 @@ async def test_an_unknown_warehouse_reveals_no_names(catalogs: Catalogs) -> None
 async def test_a_bad_location_reveals_no_address_of_the_server(catalogs: Catalogs) -> None:
     allowed = ("s3://bucket-of-another/tables",)
     secured, plain = await catalogs.open_with(replace(SECURED, allowed_locations=allowed)), await catalogs.open()
+    admin = await bearer(secured)
     body = create_table("t", location="s3://elsewhere/t")
-    keyed = {**BEARER, "Idempotency-Key": "0197f22e-79b0-7cc3-98c4-dc0c0c07398f"}
+    keyed = {**admin, "Idempotency-Key": "0197f22e-79b0-7cc3-98c4-dc0c0c07398f"}
     for client in (secured, plain):
-        await client.post("/v1/namespaces", json={"namespace": ["ns"]}, headers=BEARER)
+        await client.post("/v1/namespaces", json={"namespace": ["ns"]}, headers=admin)
 
     refused = [await secured.post("/v1/namespaces/ns/tables", json=body, headers=keyed) for _ in range(2)]
     credentials = await secured.post(
-        f"{UNITY}/temporary-path-credentials", json={"url": "s3://x/y", "operation": "PATH_READ"}, headers=BEARER
+        f"{UNITY}/temporary-path-credentials", json={"url": "s3://x/y", "operation": "PATH_READ"}, headers=admin
     )
     helped = await plain.post("/v1/namespaces/ns/tables", json=body)
 
@@ -181,12 +182,13 @@ async def test_a_bad_location_reveals_no_address_of_the_server(catalogs: Catalog
 
 async def test_an_overlap_does_not_name_the_other_user(catalogs: Catalogs) -> None:
     client = await catalogs.open_with(SECURED)
-    await client.post("/v1/namespaces", json={"namespace": ["ns"]}, headers=BEARER)
-    made = await client.post("/v1/namespaces/ns/tables", json=create_table("hidden"), headers=BEARER)
+    admin = await bearer(client)
+    await client.post("/v1/namespaces", json={"namespace": ["ns"]}, headers=admin)
+    made = await client.post("/v1/namespaces/ns/tables", json=create_table("hidden"), headers=admin)
     volume = {"catalog_name": "main", "schema_name": "ns", "name": "v", "volume_type": "EXTERNAL"}
     below = {**volume, "storage_location": made.json()["metadata"]["location"] + "/v"}
 
-    refused = await client.post(f"{UNITY}/volumes", json=below, headers=BEARER)
+    refused = await client.post(f"{UNITY}/volumes", json=below, headers=admin)
 
     assert refused.status_code == 400
     assert refused.json()["message"].endswith("it overlaps a location in use")
@@ -207,11 +209,12 @@ class BrokenStore(WrappingStore):
 async def test_a_failing_store_is_named_in_the_log_only(catalogs: Catalogs) -> None:
     store = BrokenStore(MemoryStore())
     client = await catalogs.open_with(SECURED, store)
+    admin = await bearer(client)
     store.is_broken = True
 
     with capture_logs() as logs:
         unready = await client.get("/readyz")
-        failed = await client.get("/v1/namespaces", headers=BEARER)
+        failed = await client.get("/v1/namespaces", headers=admin)
 
     assert (unready.status_code, failed.status_code) == (503, 503)
     assert "10.9.8.7" not in unready.text + failed.text
@@ -220,16 +223,23 @@ async def test_a_failing_store_is_named_in_the_log_only(catalogs: Catalogs) -> N
 
 
 async def test_no_token_and_no_secret_is_logged(catalogs: Catalogs) -> None:
-    good = signed_token(Bearer("ann"), secret=SECRET, expires_at_seconds=4_000_000_000)
-    bad = signed_token(Bearer("ann"), secret="another-" * 6, expires_at_seconds=4_000_000_000)
-    basic = base64.b64encode(f"ann:{SECRET}".encode()).decode()
-    secrets = [SECRET, good, bad, basic, "hush-hush"]
+    client = await catalogs.open_with(SECURED)
+    good = await token_of(client)
+    bad = await token_of(await catalogs.open_with(SECURED))
+    basic = base64.b64encode(f"admin:{ADMIN_SECRET}".encode()).decode()
+    secrets = [ADMIN_SECRET, good, bad, basic, "hush-hush"]
     exchange_type = "urn:ietf:params:oauth:grant-type:token-exchange"
     token_type = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - a name
 
     with capture_logs() as logs:
-        client = await catalogs.open_with(SECURED)
-        for value in [f"Bearer {SECRET}", f"Bearer {good}", f"Bearer {bad}", f"Basic {basic}", "Bearer hush-hush"]:
+        await catalogs.open_with(SECURED)
+        for value in [
+            f"Bearer {ADMIN_SECRET}",
+            f"Bearer {good}",
+            f"Bearer {bad}",
+            f"Basic {basic}",
+            "Bearer hush-hush",
+        ]:
             headers = {"Authorization": value}
             await client.get("/v1/config", headers=headers)
             await client.get("/metrics", headers=headers)

@@ -263,7 +263,7 @@ def _pause() -> None:
         (("--workers", "2", "--store", "memory:"), {}, "a store in memory belongs to one process"),
         (("--store", "ftp://x"), {}, "ftp://"),
         (("--port", "70000"), {}, "setting port"),
-        ((), {"authentication": "token"}, "needs the setting token"),
+        ((), {"authentication": "token"}, "the shared secret has been replaced by principals"),
         ((), {"idempotency_key_lifetime": "1 hour"}, "setting idempotency_key_lifetime"),
         # An invalid host, which fails without a name server.
         (("--host", "fe80::1%nowhere"), {"allow_unauthenticated": "true"}, "cannot listen on"),
@@ -303,11 +303,16 @@ def test_the_store_is_checked_before_the_port(server: ServerProcess, tmp_path: P
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"token": "hush"}, "setting token is ignored because authentication is off"),
-        ({"token": "hush", "authentication": "token"}, "setting token is shorter than 32 bytes"),
+        (
+            {"oidc": '[{"issuer":"https://x","audience":"hush"}]'},
+            "setting oidc is ignored because authentication is off",
+        ),
+        ({"admin_secret": "hush", "authentication": "on"}, "setting admin_secret is shorter than 16 characters"),
     ],
 )
-def test_a_doubtful_token_is_logged_once_at_the_start(tmp_path: Path, settings: dict[str, str], expected: str) -> None:
+def test_a_doubtful_setting_is_logged_once_at_the_start(
+    tmp_path: Path, settings: dict[str, str], expected: str
+) -> None:
     with server_process(tmp_path, "--workers", "2", fsync="never", **settings) as running:
         pass
 

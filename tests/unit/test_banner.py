@@ -51,7 +51,7 @@ def test_the_banner_prints_the_settings() -> None:
 
 
 def test_a_token_is_printed_as_its_variable_and_never_as_its_value() -> None:
-    text = banner_text(load_settings(flags={"authentication": "token", "token": "hush"}))
+    text = banner_text(load_settings(flags={"authentication": "on", "admin_secret": "hush"}))
 
     assert "hush" not in text
     assert text.count("SANDUR_TOKEN") >= 3
@@ -89,8 +89,9 @@ def test_the_banner_shows_unity_delta_and_polars() -> None:
         assert line in text
 
 
-def test_the_banner_says_that_a_token_is_ignored() -> None:
-    assert "off: open to everyone; the setting token is ignored" in banner_text(load_settings(flags={"token": "hush"}))
+def test_the_banner_says_who_may_use_the_server() -> None:
+    assert "off: open to everyone on this machine" in banner_text(Settings())
+    assert "on: every request needs a token or an API key" in banner_text(Settings(authentication="on"))
 
 
 def test_there_is_no_trino_recipe_for_a_folder() -> None:

@@ -89,17 +89,25 @@ def test_a_catalog_is_created_at_an_allowed_root(tmp_path: Path) -> None:
     assert {catalog["name"]: catalog["root"] for catalog in json.loads(listed.stdout)}["lake"] == root
 
 
-def test_a_token_needs_a_long_secret(tmp_path: Path) -> None:
+def test_the_settings_of_the_shared_secret_are_refused_with_a_way_out(tmp_path: Path) -> None:
     file = tmp_path / "sandur.toml"
-    file.write_text(f'token = "{"s" * 32}"')
-    short = tmp_path / "short.toml"
-    short.write_text('token = "s"')
+    file.write_text('token = "hush"')
 
-    made = sandur("token", "ann", "--tenant", "acme", "--config", str(file))
-    refused = sandur("token", "ann", "--config", str(short))
+    refused = sandur("settings", "--config", str(file))
 
-    assert made.stdout.count(".") == 2, made.stderr
-    assert (refused.returncode, refused.stderr.strip()) == (
-        1,
-        "sandur: setting token: expected a secret of at least 32 bytes",
-    )
+    assert refused.returncode == 1
+    assert "the shared secret has been replaced by principals" in refused.stderr
+    assert "docs/operating.md" in refused.stderr
+
+
+def test_an_administrator_gets_a_new_secret_on_the_store_itself(tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    sandur("catalog", "create", "lake", "--store", store)
+
+    first = json.loads(sandur("admin", "recover", "--store", store, "--json").stdout)
+    second = json.loads(sandur("admin", "recover", "--store", store, "--json").stdout)
+    missing = sandur("admin", "recover", "--store", str(tmp_path / "elsewhere"))
+
+    assert first["client_id"] == second["client_id"] == "admin"
+    assert len({first["client_secret"], second["client_secret"]}) == 2
+    assert missing.returncode == 1

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sandur.errors import BadRequest
-from sandur.settings import Settings, load_settings, seconds_of, setting_keys
+from sandur.settings import OidcSettings, Settings, load_settings, seconds_of, setting_keys
 
 
 def test_every_setting_has_a_default() -> None:
@@ -111,7 +111,7 @@ def test_environment_variables_of_tests_are_not_settings() -> None:
     ("key", "values"),
     [
         ("fsync", "always or never"),
-        ("authentication", "off or token"),
+        ("authentication", "off or on"),
         ("log_format", "text or json"),
         ("log_level", "debug or info or warning or error"),
     ],
@@ -119,3 +119,58 @@ def test_environment_variables_of_tests_are_not_settings() -> None:
 def test_a_setting_with_few_values_lists_them(key: str, values: str) -> None:
     with pytest.raises(BadRequest, match=f"setting {key} in the flags: invalid value 'x': expected {values}$"):
         load_settings(flags={key: "x"})
+
+
+def test_identity_providers_are_a_list_of_tables(tmp_path: Path) -> None:
+    file = tmp_path / "sandur.toml"
+    file.write_text(
+        """
+        [[oidc]]
+        issuer = "https://one.example"
+        audience = "lake"
+        groups_claim = "groups"
+
+        [[oidc]]
+        issuer = "https://two.example"
+        audience = "lake"
+        tenant = "acme"
+        """
+    )
+
+    settings = load_settings(file=file)
+
+    assert settings.oidc == (
+        OidcSettings(issuer="https://one.example", audience="lake", groups_claim="groups"),
+        OidcSettings(issuer="https://two.example", audience="lake", tenant="acme"),
+    )
+
+
+def test_identity_providers_in_the_environment_are_json() -> None:
+    settings = load_settings(environment={"SANDUR_OIDC": '[{"issuer":"https://one.example","audience":"lake"}]'})
+
+    assert settings.oidc == (OidcSettings(issuer="https://one.example", audience="lake"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[oidc]]\nissuer = 'https://x'", "missing required field `audience`"),
+        ("[[oidc]]\nissuer = 'https://x'\naudience = 'y'\ngroup_claim = 'z'", "unknown field `group_claim`"),
+        ("[[oidc]]\nissuer = 'https://x'\naudience = 'y'\nalgorithms = ['HS256']", "Invalid enum value 'HS256'"),
+        ("token = 'hush'", "the shared secret has been replaced"),
+        ("authentication = 'token'", "the shared secret has been replaced"),
+    ],
+)
+def test_invalid_providers_and_retired_settings_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "sandur.toml"
+    file.write_text(text)
+
+    with pytest.raises(BadRequest) as caught:
+        load_settings(file=file)
+
+    assert message in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_the_token_of_a_client_is_not_a_setting() -> None:
+    assert load_settings(environment={"SANDUR_TOKEN": "x"}) == Settings()

@@ -50,7 +50,8 @@ class StoredSecret(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class Principal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A user or a service principal. `id` is new at every creation, so that a name made again inherits nothing (A3).
 
-    Tokens issued for an earlier `token_epoch` are no longer valid. A principal has at most two live client secrets.
+    Tokens issued for an earlier `token_epoch` are no longer valid, nor are those of identity providers that were issued
+    before `revoked_ms`. A principal has at most two live client secrets.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: Literal["user", "service"] = "service"
     disabled: bool = False
     token_epoch: int = 0
+    revoked_ms: int = 0
     secrets: tuple[StoredSecret, ...] = ()
     api_keys: tuple[StoredSecret, ...] = ()
     display_name: str = ""
@@ -115,6 +117,11 @@ class SecurityManifest(Record, frozen=True, kw_only=True):
     change: LastChange | None = None
 
 
+def folded(name: str) -> str:
+    """The form in which names of principals and groups are compared: `Ann@x.org` is `ann@x.org`."""
+    return name.strip().casefold()
+
+
 def grants_shard(object_id: str) -> str:
     return f"grants-{zlib.crc32(object_id.encode()) % GRANT_SHARDS:02d}"
 
@@ -123,11 +130,20 @@ def principals_shard(principal_id: str) -> str:
     return f"principals-{zlib.crc32(principal_id.encode()) % PRINCIPAL_SHARDS:02d}"
 
 
+class Actor(NamedTuple):
+    """A registered principal that acts for the caller, such as an engine for its user."""
+
+    id: str
+    name: str
+    token_epoch: int
+
+
 class Caller(NamedTuple):
     """Who makes a request, as the token says it. The manifest says what that is worth.
 
     `id` is the id of a registered principal, or of a principal that only its identity provider knows. `groups` are the
-    names of groups that the provider claims. `token_epoch` is None if the token does not depend on it.
+    names of groups that the provider claims. `token_epoch` is None if the token does not depend on it. `key_id` is the
+    id of the API key that was sent instead of a token. `issued_ms` is when the provider issued its token.
     """
 
     id: str
@@ -135,6 +151,9 @@ class Caller(NamedTuple):
     groups: tuple[str, ...] = ()
     token_epoch: int | None = None
     is_external: bool = False
+    key_id: str = ""
+    actor: Actor | None = None
+    issued_ms: int = 0
 
 
 ANONYMOUS: Final = Caller("anonymous", "anonymous")
@@ -163,10 +182,11 @@ class Access:
 
 
 class Shard(NamedTuple):
-    """A segment, its principals by name, its grants as bits, and who holds a grant inside each container."""
+    """A segment, its principals by name and by API key, its grants as bits, and who holds a grant in each container."""
 
     segment: SecuritySegment
     names: Mapping[str, Principal]
+    keys: Mapping[str, Principal]
     grants: Mapping[str, Mapping[str, Bits]]
     below: Mapping[str, frozenset[str]]
 
@@ -178,8 +198,10 @@ def shard_of(segment: SecuritySegment) -> Shard:
         grants[object_id] = {subject: bits_of(privileges) for subject, privileges in granted.subjects.items()}
         for container in granted.above:
             below.setdefault(container, set()).update(granted.subjects)
-    names = {principal.name: principal for principal in segment.principals.values()}
-    return Shard(segment, names, grants, {container: frozenset(subjects) for container, subjects in below.items()})
+    names = {folded(principal.name): principal for principal in segment.principals.values()}
+    keys = {key.id: principal for principal in segment.principals.values() for key in principal.api_keys}
+    held = {container: frozenset(subjects) for container, subjects in below.items()}
+    return Shard(segment, names, keys, grants, held)
 
 
 _NO_SHARD: Final = shard_of(SecuritySegment())
@@ -192,7 +214,7 @@ class Authority:
     manifest: SecurityManifest
     version: str
     shards: Mapping[str, Shard]
-    _subjects: dict[Caller, frozenset[str]] = field(default_factory=dict)
+    _subjects: dict[tuple[str, str, tuple[str, ...]], frozenset[str]] = field(default_factory=dict)
 
     @property
     def metastore(self) -> Link:
@@ -207,10 +229,41 @@ class Authority:
         return sorted(found, key=lambda principal: principal.name)
 
     def principal_named(self, name: str) -> Principal | None:
-        return next((shard.names[name] for shard in self.shards.values() if name in shard.names), None)
+        """The principal with that name, in any case."""
+        key = folded(name)
+        return next((shard.names[key] for shard in self.shards.values() if key in shard.names), None)
+
+    def principal_with_key(self, key_id: str) -> Principal | None:
+        """The principal that has the API key."""
+        return next((shard.keys[key_id] for shard in self.shards.values() if key_id in shard.keys), None)
+
+    def user_of(self, caller: Caller) -> Principal | None:
+        """The registered user whom an identity provider authenticated; None if the user is not registered.
+
+        Only users are found by a name that a provider claims, never a service principal such as `admin`.
+        """
+        found = self.principal_named(caller.name) if caller.is_external else None
+        return found if found and found.kind == "user" else None
+
+    def accepts(self, caller: Caller) -> bool:
+        """Whether the caller's token still counts: nothing that it depends on was removed, disabled or revoked."""
+        if caller.actor and not self._is_current(self.principal(caller.actor.id), caller.actor.token_epoch):
+            return False
+        if caller.is_external:
+            user = self.user_of(caller)
+            return user is None or (not user.disabled and caller.issued_ms >= user.revoked_ms)
+        principal = self.principal(caller.id)
+        if caller.key_id and not (principal and any(key.id == caller.key_id for key in principal.api_keys)):
+            return False
+        return self._is_current(principal, caller.token_epoch)
+
+    def _is_current(self, principal: Principal | None, token_epoch: int | None) -> bool:
+        return principal is not None and not principal.disabled and token_epoch in {None, principal.token_epoch}
 
     def group_named(self, name: str) -> Group | None:
-        return next((group for group in self.groups.values() if group.name == name), None)
+        """The group or role with that name, in any case."""
+        key = folded(name)
+        return next((group for group in self.groups.values() if folded(group.name) == key), None)
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -222,13 +275,19 @@ class Authority:
 
     def subjects(self, caller: Caller) -> frozenset[str]:
         """The ids that grants and owners may name for this caller: itself, its groups and roles, and everyone."""
-        found = self._subjects.get(caller)
+        key = (caller.id, caller.name if caller.is_external else "", caller.groups)
+        found = self._subjects.get(key)
         if found is None:
-            claimed = [group.id for group in self.groups.values() if group.name in caller.groups]
-            found = frozenset((caller.id, EVERYONE, *self._containing((caller.id, EVERYONE, *claimed)), *claimed))
+            user = self.user_of(caller)
+            own = (caller.id, EVERYONE, *((user.id,) if user else ()))
+            # A provider claims groups; roles are given here only.
+            claimed = [
+                group.id for group in self.groups.values() if group.kind == "group" and group.name in caller.groups
+            ]
+            found = frozenset((*own, *self._containing((*own, *claimed)), *claimed))
             if len(self._subjects) >= _SUBJECTS_MAX:
                 self._subjects.clear()
-            self._subjects[caller] = found
+            self._subjects[key] = found
         return found
 
     def decide(self, caller: Caller, chain: Chain, rule: Rule) -> Verdict:

@@ -1,4 +1,4 @@
-"""`sandur settings`, `sandur token` and `sandur spark-config`: print what a client needs."""
+"""`sandur settings` and `sandur spark-config`: print what a client needs."""
 
 import json
 import os
@@ -13,18 +13,16 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from sandur.clock import SystemClock
 from sandur.errors import BadRequest
 from sandur.server.addresses import address_of
-from sandur.server.context import SECRET_BYTES_MIN, Bearer, signed_token, validate_scope_name
-from sandur.settings import Settings, environment_variable, load_settings, seconds_of, setting_keys
+from sandur.settings import Settings, environment_variable, load_settings, setting_keys
 from sandur.spark import Connection, S3Store, Versions, session_options
 from sandur.spark.sessions import PACKAGES, SECRET_KEYS
 
 Form = Literal["table", "json", "submit", "properties"]
 
 _HIDDEN: Final = "(hidden)"
-_SECRETS: Final = ("secret_access_key", "session_token", "account_key", "sas_token", "bearer_token", "token")
+_SECRETS: Final = ("secret_access_key", "session_token", "account_key", "sas_token", "bearer_token", "admin_secret")
 
 
 def show_settings(*, store: str | None, config: Path | None, as_json: bool) -> None:
@@ -32,23 +30,12 @@ def show_settings(*, store: str | None, config: Path | None, as_json: bool) -> N
     read = {key: attrgetter(key)(settings) for key in setting_keys()}
     values = {key: _HIDDEN if value and key.endswith(_SECRETS) else value for key, value in read.items()}
     if as_json:
-        print(json.dumps(values, indent=2))  # noqa: T201 - output for machines
+        print(json.dumps(msgspec.to_builtins(values), indent=2))  # noqa: T201 - output for machines
         return
     table = Table("setting", "value", "environment", title="Settings")
     for key, value in values.items():
         table.add_row(key, str(value), environment_variable(key))
     Console().print(table)
-
-
-def make_token(principal: str, *, tenant: str | None, workspace: str | None, lifetime: str, config: Path | None) -> str:
-    settings = load_settings(file=config, environment=os.environ)
-    if len(settings.token.encode()) < SECRET_BYTES_MIN:
-        raise BadRequest(f"setting token: expected a secret of at least {SECRET_BYTES_MIN} bytes")
-    for what, name in (("tenant", tenant), ("workspace", workspace)):
-        if name is not None:
-            validate_scope_name(what, name)
-    expires_at = SystemClock().now_ms() // 1_000 + seconds_of(lifetime)
-    return signed_token(Bearer(principal, tenant, workspace), secret=settings.token, expires_at_seconds=expires_at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +92,7 @@ def show_spark_config(
     found = connections(settings, flags)
     options = session_options(*found, versions=versions)
     if form == "table":
-        _show_table(options, found, needs_token=settings.authentication == "token" and not flags.token)
+        _show_table(options, found, needs_token=settings.authentication == "on" and not flags.token)
         return
     print(render(options, form))  # noqa: T201 - output for machines
 
@@ -118,7 +105,7 @@ def _show_table(options: Mapping[str, str], found: Sequence[Connection], *, need
         table.add_row(key, _HIDDEN if key.endswith(SECRET_KEYS) else value)
     console.print(table)
     if needs_token:
-        console.print("The server requires a token: pass --token, or create one with `sandur token NAME`.")
+        console.print("The server requires a token: pass --token with a token or an API key of a principal.")
     console.print(f"Table names in Spark: [bold]{found[0].name}.<namespace>.<table>[/]", soft_wrap=True)
     console.print("Other forms: --submit (flags), --properties (spark-defaults.conf), --json", soft_wrap=True)
     console.print("In Python: [bold]sandur.spark.session()[/]", soft_wrap=True)

@@ -26,6 +26,9 @@ delta_tables = typer.Typer(
 )
 app.add_typer(delta_tables, name="delta")
 
+administration = typer.Typer(no_args_is_help=True, help="Regain access to a workspace, directly on the store.")
+app.add_typer(administration, name="admin")
+
 StoreOption = Annotated[
     str | None,
     typer.Option("--store", metavar="URL", help="A folder, file://, s3://, gs://, az:// or memory:"),
@@ -185,19 +188,22 @@ def rebuild_index(
     rebuild_indexes(catalog, StoreFlags(store, config), as_json=as_json)
 
 
-@app.command()
-def token(
-    principal: str,
+@administration.command("recover")
+def recover_admin(
     *,
-    tenant: Annotated[str | None, typer.Option("--tenant", help="Restrict the token to this tenant")] = None,
-    workspace: Annotated[str | None, typer.Option("--workspace", help="Restrict the token to this workspace")] = None,
-    lifetime: Annotated[str, typer.Option("--lifetime", help="Such as PT1H or P30D")] = "P1D",
+    tenant: Annotated[str | None, typer.Option("--tenant", help="The tenant; default: of the settings")] = None,
+    workspace: Annotated[str | None, typer.Option("--workspace", help="The workspace; default: as above")] = None,
+    store: StoreOption = None,
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Print a token for a principal, signed with the server's secret (setting token)."""
-    from sandur.cli.configuration import make_token  # noqa: PLC0415 - starts fast
+    """Give the principal admin a new secret, on the store itself, and end its tokens. It owns the metastore again.
 
-    typer.echo(make_token(principal, tenant=tenant, workspace=workspace, lifetime=lifetime, config=config))
+    For a workspace without principals, this creates them. Servers can keep running.
+    """
+    from sandur.cli.store_admin import StoreFlags, recover_administrator  # noqa: PLC0415 - starts fast
+
+    recover_administrator(StoreFlags(store, config, tenant=tenant, workspace=workspace), as_json=as_json)
 
 
 @app.command("spark-config")

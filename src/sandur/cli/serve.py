@@ -11,7 +11,7 @@ from rich.text import Text
 
 from sandur import __version__
 from sandur.cli.configuration import s3_store
-from sandur.server.addresses import address_of
+from sandur.server.addresses import address_of, is_loopback
 from sandur.server.serve import serve
 from sandur.settings import S3Settings, Settings, load_settings
 from sandur.spark import Connection, Versions, session_options
@@ -39,7 +39,7 @@ def recipes(url: str, settings: Settings) -> dict[str, list[str]]:
 
     They never contain a token or the keys of a bucket, only an environment variable or `…` in their place.
     """
-    catalog, needs_token = settings.default_catalog, settings.authentication == "token"
+    catalog, needs_token = settings.default_catalog, settings.authentication == "on"
     s3 = settings.s3 if settings.store.startswith("s3://") else None
     imported = "import os; " if needs_token else ""
     bearer = "'Bearer ' + os.environ['SANDUR_TOKEN']" if needs_token else "'Bearer any'"
@@ -82,9 +82,12 @@ def recipes(url: str, settings: Settings) -> dict[str, list[str]]:
 
 
 def _facts(settings: Settings, url: str) -> dict[str, str]:
-    access = "a bearer token" if settings.authentication == "token" else "open to everyone"
-    if settings.authentication == "off" and settings.token:
-        access += "; the setting token is ignored"
+    if settings.authentication == "on":
+        access = "every request needs a token or an API key"
+    elif is_loopback(settings.host):
+        access = "open to everyone on this machine"
+    else:
+        access = "open to everyone"
     facts = {
         "store": settings.store,
         "Iceberg REST": f"{url}/iceberg (and {url})",
@@ -101,7 +104,7 @@ def _facts(settings: Settings, url: str) -> dict[str, str]:
 
 
 def _spark(url: str, catalog: str, settings: Settings) -> list[str]:
-    token = "$SANDUR_TOKEN" if settings.authentication == "token" else None
+    token = "$SANDUR_TOKEN" if settings.authentication == "on" else None
     connection = Connection(uri=url, warehouse=catalog, token=token, s3=s3_store(settings))
     options = session_options(connection, versions=Versions(spark=DEFAULT_SPARK))
     packages = options.pop(PACKAGES)

@@ -1,4 +1,4 @@
-"""`sandur catalog`, `sandur index` and `sandur probe`: commands that work directly on the store."""
+"""`sandur catalog`, `sandur index`, `sandur admin` and `sandur probe`: commands that work directly on the store."""
 
 import asyncio
 import json
@@ -10,13 +10,16 @@ from typing import Literal, NamedTuple, TypeVar
 from rich.console import Console
 from rich.table import Table
 
+from sandur.catalog.principals import ADMIN
 from sandur.catalog.records import Catalog, Request, Source
 from sandur.clock import SystemClock
 from sandur.errors import Unavailable
 from sandur.operations.containers.catalogs import create_catalog, ensure_default_catalog, list_catalogs
 from sandur.operations.dry_run import DryRunStore
+from sandur.operations.identity.bootstrap import recover
 from sandur.operations.index.rebuild import rebuild_all
 from sandur.operations.lake import Lake, Lakes
+from sandur.server.identity import validate_scope_name
 from sandur.settings import Settings, load_settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.locations import connect, open_store
@@ -31,9 +34,16 @@ class StoreFlags(NamedTuple):
     store: str | None = None
     config: Path | None = None
     allowed_locations: Sequence[str] = ()
+    tenant: str | None = None
+    workspace: str | None = None
 
     def settings(self) -> Settings:
-        flags = {"store": self.store, "allowed_locations": tuple(self.allowed_locations) or None}
+        flags = {
+            "store": self.store,
+            "allowed_locations": tuple(self.allowed_locations) or None,
+            "tenant": validate_scope_name("tenant", self.tenant) if self.tenant else None,
+            "workspace": validate_scope_name("workspace", self.workspace) if self.workspace else None,
+        }
         return load_settings(file=self.config, environment=os.environ, flags=flags)
 
 
@@ -60,6 +70,17 @@ def show_catalogs(flags: StoreFlags, *, as_json: bool) -> None:
     for catalog in catalogs:
         table.add_row(catalog.name, catalog.root)
     Console().print(table)
+
+
+def recover_administrator(flags: StoreFlags, *, as_json: bool) -> None:
+    """Print the new secret of the principal admin, once it is in force."""
+    secret = run_on_store(recover, flags, access="change")
+    if as_json:
+        print(json.dumps({"client_id": ADMIN, "client_secret": secret}))  # noqa: T201 - output for machines
+        return
+    console = Console(highlight=False)
+    console.print("The principal admin has a new secret, which is not shown again. Its tokens have ended.")
+    console.print(f"client id: {ADMIN}\nclient secret: {secret}", soft_wrap=True)
 
 
 def _row(catalog: Catalog) -> dict[str, str]:

@@ -54,6 +54,11 @@ class Security:
         self._last: Authority | None = None
         self._shards: LruCache[str, Shard] = LruCache(_SEGMENTS_MAX)
 
+    @property
+    def last(self) -> Authority | None:
+        """The authority that was read last; it may be stale, so it never decides about a request."""
+        return self._last
+
     async def read(self) -> Authority:
         """A1: the authority, by a read that begins now. Unavailable if it cannot be read, never "no grants"."""
         for _ in range(_MANIFEST_READS_MAX):
@@ -128,14 +133,8 @@ def may_see(lake: Lake, authority: Authority | None, chain: Chain) -> bool:
 
 def _check_caller(access: Access, authority: Authority) -> None:
     """Raise Unauthenticated for a principal that was removed or disabled, or whose tokens were revoked."""
-    caller = access.caller
-    principal = authority.principal(caller.id)
-    if principal is None:
-        is_valid = caller.is_external
-    else:
-        is_valid = not principal.disabled and caller.token_epoch in {None, principal.token_epoch}
-    if not is_valid:
-        raise Unauthenticated(f"The token of {caller.name} has been revoked; log in again")
+    if not authority.accepts(access.caller):
+        raise Unauthenticated(f"The token of {access.caller.name} has been revoked; log in again")
 
 
 async def authorize_caller(lake: Lake) -> None:

@@ -6,11 +6,12 @@ import socket
 from collections.abc import Iterator
 from typing import Final
 
+from sandur.catalog.tokens import LIFETIME_SECONDS_MAX
 from sandur.errors import BadRequest
-from sandur.server.context import SECRET_BYTES_MIN
-from sandur.settings import Settings
+from sandur.settings import Settings, seconds_of
 
 BACKLOG: Final = 2048
+_SECRET_CHARS_MIN: Final = 16
 _HINTS: Final = {
     errno.EADDRINUSE: "the port is in use; choose another with --port (0 takes a free one)",
     errno.EACCES: "this user may not use the port; choose one above 1023 with --port",
@@ -20,25 +21,23 @@ _HINTS: Final = {
 
 def check_exposure(settings: Settings) -> None:
     """Raise BadRequest when other machines could change tables without a token."""
-    if settings.authentication == "token":
-        if not settings.token:
-            raise BadRequest("setting authentication: 'token' needs the setting token, the secret that clients send")
+    if settings.authentication == "on":
         return
     if not is_loopback(settings.host) and not settings.allow_unauthenticated:
         raise BadRequest(
             f"host {settings.host}: other machines can reach it and authentication is off. Set authentication = "
-            "'token', or use --allow-unauthenticated if a proxy in front of the server authenticates clients"
+            "'on', or use --allow-unauthenticated if a proxy in front of the server authenticates clients"
         )
 
 
 def setting_warnings(settings: Settings) -> Iterator[str]:
     """Warnings about settings that are allowed, but probably not intended."""
-    if settings.token and settings.authentication == "off":
-        yield "setting token is ignored because authentication is off: set authentication = 'token' to require it"
-    elif settings.token and len(settings.token.encode()) < SECRET_BYTES_MIN:
-        yield (
-            f"setting token is shorter than {SECRET_BYTES_MIN} bytes: it can be guessed, and signed tokens are refused"
-        )
+    if settings.admin_secret and len(settings.admin_secret) < _SECRET_CHARS_MIN:
+        yield f"setting admin_secret is shorter than {_SECRET_CHARS_MIN} characters: it can be guessed"
+    if seconds_of(settings.token_lifetime) > LIFETIME_SECONDS_MAX:
+        yield f"setting token_lifetime is {settings.token_lifetime}: tokens are valid for one hour at most"
+    if settings.oidc and settings.authentication == "off":
+        yield "setting oidc is ignored because authentication is off: set authentication = 'on' to require tokens"
 
 
 def resolve(host: str) -> None:

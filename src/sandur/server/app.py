@@ -16,7 +16,8 @@ from sandur.clock import Clock
 from sandur.errors import Busy, SandurError
 from sandur.operations.audit.notes import begin_notes
 from sandur.server.audit import Ended, record_request
-from sandur.server.context import Call, identify
+from sandur.server.authentication.authenticator import Authenticator
+from sandur.server.context import Call
 from sandur.server.cross_site import CrossSiteGuard
 from sandur.server.errors import ErrorMap, Problem, encode_problem
 from sandur.server.http import (
@@ -202,6 +203,7 @@ class App:
         mounted = [(mount, dialect) for dialect in dialects for mount in dialect.mounts]
         self._mounts = sorted(mounted, key=lambda one: -len(one[0]))  # A mount may lie below another one.
         self._catalog = catalog
+        self._authenticator: Authenticator = catalog.authenticator
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
@@ -221,7 +223,7 @@ class App:
         method = scope["method"]
         try:
             if not is_apart:
-                self._check_page(method, path, dict(scope["headers"]))
+                await self._check_page(method, path, dict(scope["headers"]))
             answer = await self._page(method, path)
         except (Refused, SandurError) as error:
             answer = self._page_errors.answer(error, "", "")
@@ -244,15 +246,24 @@ class App:
         try:
             self._check_load()
             self._cross_site.check(method, headers, takes_forms=is_open)
-            request = HttpRequest(method, path, scope["query_string"], headers, b"", request_id)
-            identity = identify(request, settings, needs_token=not is_open)
+            request = _request(scope, headers, request_id)
+            identity = await self._authenticator.identify(request, needs_token=not is_open)
             # The body of a client without a valid token is not read.
             bytes_max = _OPEN_BODY_BYTES_MAX if is_open else settings.request_bytes_max
             if body := await read_body(receive, headers, bytes_max):
-                request = HttpRequest(method, path, scope["query_string"], headers, body, request_id)
+                request = msgspec.structs.replace(request, body=body)
             access = Access(identity.caller, route.needs) if settings.authentication == "on" else None
             answer = await route.handler(
-                Call(self._catalog.lakes, settings, route.operation, values, request, identity, access)
+                Call(
+                    self._catalog.lakes,
+                    self._authenticator,
+                    settings,
+                    route.operation,
+                    values,
+                    request,
+                    identity,
+                    access,
+                )
             )
         except (ClientGone, asyncio.CancelledError) as raised:
             error, answer = raised, _CLIENT_GONE
@@ -305,11 +316,11 @@ class App:
         sent = headers.get(b"x-request-id", b"")
         return sent.decode("ascii") if _REQUEST_ID.match(sent) else self._clock.new_id()
 
-    def _check_page(self, method: str, path: bytes, headers: Mapping[bytes, bytes]) -> None:
+    async def _check_page(self, method: str, path: bytes, headers: Mapping[bytes, bytes]) -> None:
         """Raise Refused for a page of another site, and for metrics without a token if the APIs need one."""
         self._cross_site.check(method, headers)
         if path == _METRICS:
-            identify(HttpRequest(method, path, b"", headers, b"", ""), self._settings, needs_token=True)
+            await self._authenticator.identify(HttpRequest(method, path, b"", headers, b"", ""), needs_token=True)
 
     async def _page(self, method: str, path: bytes) -> Answer:
         """A page outside the APIs; every other path is not found."""
@@ -360,6 +371,12 @@ class App:
         elif answer.status >= _SERVER_ERROR:
             return answer, {"reason": f"{type(error).__name__}: {error}"}
         return answer, _NO_FIELDS
+
+
+def _request(scope: Scope, headers: Mapping[bytes, bytes], request_id: str) -> HttpRequest:
+    """The request as far as it has arrived: without its body."""
+    peer = (scope.get("client") or ("",))[0]
+    return HttpRequest(scope["method"], scope["raw_path"], scope["query_string"], headers, b"", request_id, peer)
 
 
 def _changed(path: bytes, route: Route, body: bytes) -> Mapping[str, str]:

@@ -21,8 +21,8 @@ from sandur.catalog.security import Access
 from sandur.errors import Forbidden, Hidden, OutcomeUnknown, SandurError, Unauthenticated
 from sandur.operations.audit.notes import Notes
 from sandur.operations.audit.trail import AuditTrail
-from sandur.server.context import DEFAULT_TENANT, DEFAULT_WORKSPACE, Identity
 from sandur.server.http import Refused, Scope
+from sandur.server.identity import DEFAULT_TENANT, DEFAULT_WORKSPACE, Identity
 from sandur.settings import Settings
 from sandur.storage.layout import LEVEL_SEPARATOR, Layout
 
@@ -121,6 +121,9 @@ def _record(ended: Ended, layout: Layout, kind: AuditKind, sampled: float) -> Au
         workspace=layout.workspace,
         principal=identity.principal if identity else "",
         principal_id=identity.caller.id if identity and ended.access else "",
+        actor=identity.caller.actor.name if identity and identity.caller.actor else "",
+        issuer=identity.issuer if identity else "",
+        token_id=identity.token_id if identity else "",
         peer=client[0] if client else "",
         protocol=ended.protocol,
         operation=ended.operation,

@@ -66,7 +66,10 @@ _STATUSES_WITHOUT_BODY: Final = frozenset({204, 304})
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
-    """A request with its whole body. Header names are in lower case; `path` and `query` are as sent."""
+    """A request with its whole body. Header names are in lower case; `path` and `query` are as sent.
+
+    `peer` is the address that the connection comes from.
+    """
 
     method: str
     path: bytes
@@ -74,6 +77,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
     headers: Mapping[bytes, bytes]
     body: bytes
     request_id: str
+    peer: str = ""
 
     def header(self, name: bytes) -> str | None:
         """The value of a header, decoded as Latin-1, which accepts all bytes; None when it was not sent."""

@@ -11,9 +11,12 @@ from sandur.clock import Clock
 from sandur.errors import SandurError
 from sandur.operations.audit.trail import AuditTrail
 from sandur.operations.containers.catalogs import ensure_default_catalog
+from sandur.operations.identity.bootstrap import AdminSecret, bootstrap
+from sandur.operations.identity.signing_keys import SigningKeys
 from sandur.operations.janitors.schedule import Janitors
 from sandur.operations.lake import Count, Counters, Lakes
 from sandur.operations.tables.documents import document_cache
+from sandur.server.authentication.authenticator import Authenticator
 from sandur.server.metrics import Metrics
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
@@ -33,26 +36,35 @@ class RunningCatalog:
         self.is_started = False
         self.lakes = Lakes(settings, clock, store)
         self.audit = AuditTrail(settings, clock, store, on_loss=_log_audit_loss)
+        self._settings = settings
+        self._keys = SigningKeys(store, clock)
+        self.authenticator = Authenticator(settings, clock, self.lakes, self._keys)
         self._store = store
         self._clock = clock
         self._metrics = metrics
-        self._updates: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._janitors = Janitors(
             settings, clock, store, self.lakes.fresh_lake, on_run=_log_janitors, on_failure=_log_janitor_failure
         )
 
     async def start(self) -> None:
         """Probe the store and open the catalog; raises when the store cannot be used."""
-        await ensure_default_catalog(await self.lakes.start())
-        self._updates = asyncio.create_task(self._update_metrics_periodically())
+        lake = await self.lakes.start()
+        await ensure_default_catalog(lake)
+        if self._settings.authentication == "on":
+            await self._keys.refresh()
+            self._tasks.append(asyncio.create_task(self._keys.refresh_periodically()))
+            if made := await bootstrap(lake, self._settings.admin_secret):
+                _announce_admin(made)
+        self._tasks.append(asyncio.create_task(self._update_metrics_periodically()))
         self._janitors.start()
         self.is_started = True
 
     async def close(self) -> None:
         """Finish pending work, then close the store."""
         self.is_started = False
-        if self._updates:
-            self._updates.cancel()
+        for task in self._tasks:
+            task.cancel()
         await self._janitors.stop()
         await self.audit.close()
         await self.lakes.close()
@@ -72,6 +84,15 @@ class RunningCatalog:
         while True:
             await self._clock.sleep(_METRICS_SECONDS)
             self.update_metrics()
+
+
+def _announce_admin(admin: AdminSecret) -> None:
+    """Print the secret of the first administrator: the only time that anything shows it. It never goes into the log."""
+    if admin.is_generated:
+        text = f"The principal admin was created. Its secret, which is not shown again: {admin.secret}"
+    else:
+        text = "The principal admin was created. Its secret is the setting admin_secret."
+    print(text, flush=True)  # noqa: T201 - for the person who starts the server
 
 
 def _log_janitors(layout: Layout, counts: Mapping[str, int]) -> None:

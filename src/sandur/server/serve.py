@@ -28,6 +28,7 @@ from sandur.clock import Clock, SystemClock
 from sandur.errors import BadRequest, SandurError, Unfit
 from sandur.server.addresses import BACKLOG, bind_socket, check_exposure, port_of, resolve, setting_warnings
 from sandur.server.app import App
+from sandur.server.control.routes import CONTROL, WELL_KNOWN
 from sandur.server.delta_rest.routes import DELTA
 from sandur.server.iceberg_rest.routes import iceberg_dialect
 from sandur.server.metrics import MeasuredStore, Metrics
@@ -66,7 +67,7 @@ def build(
     metrics = Metrics(metrics_folder)
     catalog = RunningCatalog(settings, clock, MeasuredStore(store or connect(settings, clock), metrics), metrics)
     app = App(
-        dialects=[iceberg_dialect(settings), UNITY, UNITY_CONTROL, DELTA],
+        dialects=[iceberg_dialect(settings), UNITY, UNITY_CONTROL, DELTA, CONTROL, WELL_KNOWN],
         catalog=catalog,
         settings=settings,
         clock=clock,

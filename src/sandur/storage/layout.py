@@ -160,6 +160,11 @@ def probe_folder(probe_id: str) -> str:
     return f"_probe/{encode_segment(probe_id)}/"
 
 
+def signing_keys() -> str:
+    """The keys that sign the tokens of all workspaces; outside every tenant."""
+    return "_shared/security/keys.json"
+
+
 def _parts(key: str, folder: str, *, count: int, suffix: str = _JSON) -> tuple[str, ...]:
     parts = split_path(key[len(folder) : len(key) - len(suffix)])
     if not key.startswith(folder) or not key.endswith(suffix) or len(parts) != count:

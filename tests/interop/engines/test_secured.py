@@ -14,11 +14,11 @@ from tests.interop.engines.cross import READERS, WRITERS
 from tests.interop.engines.registry import opened
 from tests.interop.matrix import FOLDER, S3, operation
 from tests.interop.server_address import Served, created_namespace, server_settings
+from tests.server.logins import ADMIN_SECRET, created_api_key
 from tests.server.process import server_process
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(3_000)]
 
-TOKEN = "a-secret-that-is-long-enough-to-sign-with"  # noqa: S105 - of a server of this test
 REFUSED = r"(?i)401|not.?authori[sz]ed|unauthori[sz]ed|bearer|authorization"
 
 PYICEBERG, POLARS = PYTHON_WRITERS[0], PYTHON_WRITERS[2]
@@ -29,8 +29,8 @@ ALL_WRITERS = {writer.engine: writer for writer in (POLARS, *WRITERS)}
 @pytest.fixture(scope="module")
 def folder_secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("secured")
-    with server_process(folder, authentication="token", token=TOKEN, fsync="never") as server:
-        yield Served(FOLDER, server, token=TOKEN)
+    with server_process(folder, authentication="on", admin_secret=ADMIN_SECRET, fsync="never") as server:
+        yield Served(FOLDER, server, token=created_api_key(server.url))
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,8 @@ def bucket_secured(seaweedfs_settings: Settings, tmp_path_factory: pytest.TempPa
     folder = tmp_path_factory.mktemp("secured-bucket")
     options = server_settings(seaweedfs_settings.s3)
     store = f"s3://sandur/{folder.name}"
-    with server_process(folder, "--store", store, authentication="token", token=TOKEN, **options) as server:
-        yield Served(S3, server, seaweedfs_settings.s3, TOKEN)
+    with server_process(folder, "--store", store, authentication="on", admin_secret=ADMIN_SECRET, **options) as server:
+        yield Served(S3, server, seaweedfs_settings.s3, created_api_key(server.url))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from tests.server.conftest import Catalogs
+from tests.server.logins import SECURED, bearer
 from tests.server.unity.client import Json, Unity, code
 
 KEY = "0190b6a0-0000-7000-8000-000000000001"
@@ -188,10 +189,10 @@ async def test_malformed_bodies_are_refused(unity: Unity, body: bytes) -> None:
 
 
 async def test_requests_without_a_token_are_refused(catalogs: Catalogs) -> None:
-    closed = Unity(await catalogs.open(authentication="token", token="secret"))  # noqa: S106 - a test's
+    closed = Unity(await catalogs.open_with(SECURED))
 
     assert code(await closed.get("/catalogs")) == (401, "UNAUTHENTICATED")
-    closed.http.headers["Authorization"] = "Bearer secret"
+    closed.http.headers.update(await bearer(closed.http))
     assert (await closed.get("/catalogs")).status_code == 200
     made = await closed.made("/catalogs", {"name": "c"})
-    assert (made["owner"], made["created_by"]) == ("token", "token")
+    assert (made["owner"], made["created_by"]) == ("admin", "admin")

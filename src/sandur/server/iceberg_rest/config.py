@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import quote
 
-from sandur.errors import BadRequest, NotFound
+from sandur.errors import NotFound
 from sandur.operations.access import authorize_caller
 from sandur.operations.containers.catalogs import list_catalogs, load_catalog
-from sandur.server import context
+from sandur.server.authentication.oauth import ACCESS_TOKEN_TYPE, OAuthProblem, grant_token
 from sandur.server.context import Call
-from sandur.server.http import NO_STORE, Answer, decode_query, json_answer
+from sandur.server.http import NO_STORE, Answer, json_answer
 from sandur.server.iceberg_rest.tables import SEPARATOR, encode
 
 _CATALOGS_LISTED_MAX: Final = 20
@@ -52,30 +52,17 @@ async def _load_catalog_name(call: Call, warehouse: str) -> str:
 
 
 async def get_token(call: Call) -> Answer:
-    """A token in exchange for the secret or for a signed token; for every client when authentication is off."""
+    """A token for client credentials or in exchange for another token; errors have the form of OAuth 2."""
     try:
-        form = decode_query(call.http.body)
-    except BadRequest as error:
-        return _token_error(400, "invalid_request", str(error))
-    grant_type = form.get("grant_type")
-    if grant_type is None:
-        return _token_error(400, "invalid_request", "grant_type is missing")
-    if grant_type not in {context.CLIENT_CREDENTIALS, context.TOKEN_EXCHANGE}:
-        described = f"{grant_type[:80]}: use {context.CLIENT_CREDENTIALS} or {context.TOKEN_EXCHANGE}"
-        return _token_error(400, "unsupported_grant_type", described)
-    secret = form.get("client_secret" if grant_type == context.CLIENT_CREDENTIALS else "subject_token") or ""
-    if not context.is_valid_token(secret, call.settings):
-        return _token_error(401, "invalid_client", "the client is unknown or its secret is wrong")
-    # The client gets back what it sent: a token that is bound to one workspace is never exchanged for a wider one.
-    body = {
-        "access_token": secret or context.ANONYMOUS,
+        grant = await grant_token(call)
+    except OAuthProblem as problem:
+        body = {"error": problem.error, "error_description": problem.description}
+        return json_answer(encode(body), NO_STORE, *problem.headers, status=problem.status)
+    granted = {
+        "access_token": grant.token.text,
         "token_type": "bearer",
-        "expires_in": context.TOKEN_LIFETIME_SECONDS,
-        "issued_token_type": context.ACCESS_TOKEN_TYPE,
-        "scope": form.get("scope") or "catalog",
+        "expires_in": grant.token.seconds,
+        "issued_token_type": ACCESS_TOKEN_TYPE,
+        "scope": grant.scope,
     }
-    return json_answer(encode(body), NO_STORE)
-
-
-def _token_error(status: int, error: str, description: str) -> Answer:
-    return json_answer(encode({"error": error, "error_description": description}), NO_STORE, status=status)
+    return json_answer(encode(granted), NO_STORE)

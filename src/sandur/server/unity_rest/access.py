@@ -1,7 +1,5 @@
 """Handlers for users (SCIM) and tokens (OAuth 2)."""
 
-import base64
-import binascii
 import datetime as dt
 from collections.abc import Sequence
 from typing import Final
@@ -11,19 +9,13 @@ import msgspec
 from sandur.catalog.users import Email, User, UserResource, filter_users, resource_of, user_id
 from sandur.errors import BadRequest, NotFound
 from sandur.operations.unity import access as operations
-from sandur.server import context
+from sandur.server.authentication.oauth import ACCESS_TOKEN_TYPE, OAuthProblem, grant_token
 from sandur.server.context import Call, whole_number
-from sandur.server.http import NO_STORE, WWW_AUTHENTICATE, Answer, Refused, decode_query, header_name, json_answer
+from sandur.server.http import NO_STORE, Answer, Refused, header_name, json_answer
 from sandur.server.unity_rest.bodies import answer_with
 
-_TOKEN_TYPES: Final = (
-    context.ACCESS_TOKEN_TYPE,
-    "urn:ietf:params:oauth:token-type:id_token",
-    "urn:ietf:params:oauth:token-type:jwt",
-)
 _COOKIE: Final = "UC_TOKEN"
 _SET_COOKIE: Final = header_name("Set-Cookie")
-_BASIC: Final = "basic "
 _PAGE_MAX: Final = 1_000
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -69,31 +61,20 @@ async def load_self(call: Call) -> Answer:
 
 
 async def get_token(call: Call) -> Answer:
-    """A token in exchange for a valid one, which the client gets back: never one that allows more.
-
-    Client credentials are accepted too, in the form or as HTTP Basic, as Spark sends them.
-    """
-    form = decode_query(call.http.body)
-    grant_type = form.get("grant_type") or ""
-    if grant_type == context.TOKEN_EXCHANGE:
-        secret = _subject_token(form.get("subject_token"), form.get("subject_token_type"))
-    elif grant_type == context.CLIENT_CREDENTIALS:
-        secret = form.get("client_secret") or _basic_secret(call)
-    else:
-        expected = f"{context.TOKEN_EXCHANGE} or {context.CLIENT_CREDENTIALS}"
-        raise BadRequest(f"Unsupported grant_type {grant_type[:80]!r}: expected {expected}")
-    if not context.is_valid_token(secret, call.settings):
-        raise Refused(401, "The token or secret is not valid", (WWW_AUTHENTICATE, b"Bearer"))
-    token = secret or context.ANONYMOUS
+    """A token for client credentials or in exchange for another token; errors have the form of this API."""
+    try:
+        grant = await grant_token(call)
+    except OAuthProblem as problem:
+        raise Refused(problem.status, problem.description, *problem.headers) from problem
     granted = {
-        "access_token": token,
-        "issued_token_type": context.ACCESS_TOKEN_TYPE,
+        "access_token": grant.token.text,
+        "issued_token_type": ACCESS_TOKEN_TYPE,
         "token_type": "Bearer",
-        "expires_in": context.TOKEN_LIFETIME_SECONDS,
+        "expires_in": grant.token.seconds,
     }
     headers = [NO_STORE]
     if _wants_cookie(call):
-        headers.append((_SET_COOKIE, _cookie(token, context.TOKEN_LIFETIME_SECONDS)))
+        headers.append((_SET_COOKIE, _cookie(grant.token.text, grant.token.seconds)))
     return json_answer(msgspec.json.encode(granted), *headers)
 
 
@@ -101,25 +82,6 @@ async def logout(call: Call) -> Answer:
     """Removes the cookie. The server keeps no tokens; they expire."""
     del call
     return json_answer(b"{}", (_SET_COOKIE, _cookie("", 0)))
-
-
-def _subject_token(subject_token: str | None, subject_type: str | None) -> str:
-    if not subject_token:
-        raise BadRequest("subject_token is missing")
-    if subject_type not in _TOKEN_TYPES:
-        raise BadRequest(f"Unsupported subject_token_type {(subject_type or '')[:80]!r}")
-    return subject_token
-
-
-def _basic_secret(call: Call) -> str:
-    value = call.http.header(b"authorization") or ""
-    if value[: len(_BASIC)].lower() != _BASIC:
-        return ""
-    try:
-        decoded = base64.b64decode(value[len(_BASIC) :].strip(), validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        raise BadRequest("Invalid Authorization header: it is not HTTP Basic") from None
-    return decoded.partition(":")[2]
 
 
 def _wants_cookie(call: Call) -> bool:

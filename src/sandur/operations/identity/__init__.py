@@ -1,0 +1,1 @@
+"""Principals, groups and their credentials, the keys that sign tokens, and the first administrator."""

@@ -1,0 +1,163 @@
+"""Finds out who sends a request. Verifying a token reads nothing; whether it still counts, the manifest says (A1).
+
+Tokens that were verified once are remembered by their hash, bounded in number and until they expire.
+"""
+
+import hashlib
+from typing import Final, NamedTuple
+
+import msgspec
+
+from sandur.catalog.security import Caller
+from sandur.catalog.tokens import (
+    AUDIENCE,
+    LIFETIME_SECONDS_MAX,
+    ActorClaims,
+    OwnClaims,
+    read_issuer,
+    verify_own,
+)
+from sandur.clock import Clock
+from sandur.errors import Unauthenticated
+from sandur.operations.access import Security
+from sandur.operations.identity.credentials import API_KEY_PREFIX, ApiKey, is_api_key, parse_api_key
+from sandur.operations.identity.signing_keys import SigningKeys
+from sandur.operations.lake import Lake, Lakes, LruCache
+from sandur.server.http import WWW_AUTHENTICATE, HttpRequest, Refused
+from sandur.server.identity import ANONYMOUS_BEARER, Bearer, Identity, identity_of
+from sandur.settings import Settings, seconds_of
+from sandur.storage.layout import Layout
+
+_VERIFIED_MAX: Final = 10_000
+_SCOPES_MAX: Final = 1_000
+_REVALIDATION_MS: Final = 1_000
+"""The shortest time between two reads of a workspace's manifest for API keys that the last one did not have."""
+
+
+class OwnToken(NamedTuple):
+    """A token of this server, and how long it is valid."""
+
+    text: str
+    seconds: int
+
+
+class Authenticator:
+    """Authenticates the requests of one process."""
+
+    def __init__(self, settings: Settings, clock: Clock, lakes: Lakes, keys: SigningKeys) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._lakes = lakes
+        self.keys = keys
+        self._verified: LruCache[bytes, Bearer] = LruCache(_VERIFIED_MAX)
+        self._key_reads_ms: LruCache[Layout, int] = LruCache(_SCOPES_MAX)
+
+    @property
+    def is_on(self) -> bool:
+        return self._settings.authentication == "on"
+
+    async def identify(self, request: HttpRequest, *, needs_token: bool) -> Identity:
+        """The identity of a request.
+
+        Raises Refused when a valid token is missing or is for another workspace, BadRequest for a bad workspace.
+        """
+        if not self.is_on or not needs_token:
+            return identity_of(request, self._settings, ANONYMOUS_BEARER)
+        scheme, _, token = (request.header(b"authorization") or "").strip().partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            message = "Not authorized: the request has no bearer token; send the header Authorization: Bearer TOKEN"
+            raise Refused(401, message, (WWW_AUTHENTICATE, b"Bearer"))
+        try:
+            bearer = await self.bearer_of(token.strip(), request)
+        except Unauthenticated as error:
+            challenge = (WWW_AUTHENTICATE, b'Bearer error="invalid_token"')
+            raise Refused(401, f"Not authorized: the bearer token is not valid: {error}", challenge) from error
+        return identity_of(request, self._settings, bearer)
+
+    async def bearer_of(self, token: str, request: HttpRequest) -> Bearer:
+        """The holder of a token or an API key. Raises Unauthenticated, with the reason, if it is not valid."""
+        if token.startswith(API_KEY_PREFIX):
+            return await self._bearer_of_api_key(token, request)
+        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        now_ms = self._clock.now_ms()
+        found = self._verified.get(digest)
+        if found is not None and found.expires_ms > now_ms:
+            return found
+        bearer = await self._verify(token, now_ms)
+        self._verified[digest] = bearer
+        return bearer
+
+    async def _verify(self, token: str, now_ms: int) -> Bearer:
+        if read_issuer(token) != self.keys.current.ring.issuer:
+            raise Unauthenticated("its issuer is not configured")
+        return own_bearer(verify_own(token, self.keys.current, now_ms))
+
+    async def _bearer_of_api_key(self, text: str, request: HttpRequest) -> Bearer:
+        """An API key belongs to the workspace that the headers name. An invented id reads nothing."""
+        tenant, workspace = identity_of(request, self._settings, ANONYMOUS_BEARER)[:2]
+        lake = self._lakes.lake(tenant, workspace)
+        key = parse_api_key(text, self.keys.current, lake.layout)
+        bearer = (self._match_api_key(key, lake) or await self._reread_api_key(key, lake)) if key else None
+        if bearer is None:
+            raise Unauthenticated("the API key is unknown, has expired or was revoked")
+        return bearer
+
+    def _match_api_key(self, key: ApiKey, lake: Lake) -> Bearer | None:
+        """The holder of the key by the manifest that was read last; the operation reads it again (A1)."""
+        authority = lake.feature(Security).last
+        principal = authority.principal_with_key(key.id) if authority else None
+        stored = next((one for one in principal.api_keys if one.id == key.id), None) if principal else None
+        if principal is None or stored is None or not is_api_key(key, stored, self._clock.now_ms()):
+            return None
+        caller = Caller(principal.id, principal.name, key_id=key.id)  # Revoked by its removal, not by the epoch.
+        return Bearer(caller, lake.layout.tenant, lake.layout.workspace, AUDIENCE, key.id, stored.expires_ms)
+
+    async def _reread_api_key(self, key: ApiKey, lake: Lake) -> Bearer | None:
+        """The same after one more read of the manifest, at most once per second and workspace."""
+        now_ms = self._clock.now_ms()
+        if self._key_reads_ms.get(lake.layout, 0) + _REVALIDATION_MS > now_ms:
+            return None
+        self._key_reads_ms[lake.layout] = now_ms
+        await lake.feature(Security).read()
+        return self._match_api_key(key, lake)
+
+    def issue(
+        self, caller: Caller, tenant: str, workspace: str, *, provider: str = "", until_seconds: int | None = None
+    ) -> OwnToken:
+        """A token of this server for a caller. It ends at `until_seconds` at the latest."""
+        now_ms = self._clock.now_ms()
+        now = now_ms // 1_000
+        ends = now + min(seconds_of(self._settings.token_lifetime), LIFETIME_SECONDS_MAX)
+        if until_seconds is not None:
+            ends = min(ends, until_seconds)
+        actor = caller.actor
+        claims = OwnClaims(
+            iss=self.keys.current.ring.issuer,
+            aud=AUDIENCE,
+            sub=caller.id,
+            jti=self._clock.new_uuid(),
+            iat=now,
+            exp=ends,
+            tenant=tenant,
+            workspace=workspace,
+            name=caller.name,
+            epoch=caller.token_epoch,
+            external=caller.is_external,
+            groups=caller.groups,
+            idp=provider,
+            auth_time=caller.issued_ms // 1_000,
+            act=ActorClaims(sub=actor.id, name=actor.name, epoch=actor.token_epoch) if actor else None,
+            until=until_seconds,
+            key=caller.key_id,
+        )
+        return OwnToken(self.keys.current.sign(claims, now_ms), max(ends - now, 0))
+
+    def published_keys(self) -> bytes:
+        """The public keys as JSON; none if authentication is off."""
+        return msgspec.json.encode(self.keys.current.published() if self.is_on else {"keys": []})
+
+
+def own_bearer(claims: OwnClaims) -> Bearer:
+    return Bearer(
+        claims.caller, claims.tenant, claims.workspace, claims.idp or claims.iss, claims.jti, claims.exp * 1_000
+    )

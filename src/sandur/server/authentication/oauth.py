@@ -1,0 +1,190 @@
+"""The token endpoint (OAuth 2): client credentials by Basic or form, and the exchange of tokens.
+
+Clients differ: Java sends the secret in the form, DuckDB and PyIceberg as Basic. To refresh, Java exchanges its current
+token, which is also its bearer; once that has expired, it sends its secret as Basic along with the expired token.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from urllib.parse import unquote_plus
+
+from sandur.catalog.principals import require_principal
+from sandur.catalog.security import Caller, Principal
+from sandur.catalog.tokens import verify_own
+from sandur.errors import BadRequest, Unauthenticated
+from sandur.operations.access import Security
+from sandur.operations.identity.credentials import API_KEY_PREFIX, SECRET_CHARS_MAX, matching_secret
+from sandur.operations.lake import Lake
+from sandur.server.authentication.authenticator import OwnToken
+from sandur.server.authentication.failures import FailureLimit
+from sandur.server.context import Call
+from sandur.server.http import RETRY_AFTER, WWW_AUTHENTICATE, Headers, decode_query
+from sandur.server.identity import identity_of
+
+CLIENT_CREDENTIALS: Final = "client_credentials"
+TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105 - a name, not a secret
+ACCESS_TOKEN_TYPE: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - a name, not a secret
+_ID_TOKEN_TYPE: Final = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - a name, not a secret
+_JWT_TYPE: Final = "urn:ietf:params:oauth:token-type:jwt"
+_TOKEN_TYPES: Final = (ACCESS_TOKEN_TYPE, _ID_TOKEN_TYPE, _JWT_TYPE)
+
+_ANONYMOUS_TOKEN: Final = OwnToken("anonymous", 3_600)
+_BASIC: Final = "basic"
+
+
+class OAuthProblem(Exception):
+    """A token is refused, with the error code of OAuth 2."""
+
+    def __init__(self, status: int, error: str, description: str, *headers: tuple[bytes, bytes]) -> None:
+        super().__init__(description)
+        self.status = status
+        self.error = error
+        self.description = description
+        self.headers: Headers = headers
+
+
+class Grant(NamedTuple):
+    """A token for a client, and the scope that it requested."""
+
+    token: OwnToken
+    scope: str
+
+
+class _Client(NamedTuple):
+    """The credentials that a client sent."""
+
+    id: str
+    secret: str
+
+
+async def grant_token(call: Call) -> Grant:
+    """The token that the form of a request asks for; for every client when authentication is off."""
+    try:
+        form = decode_query(call.http.body)
+    except BadRequest as error:
+        raise OAuthProblem(400, "invalid_request", str(error)) from None
+    scope = form.get("scope") or "catalog"
+    match form.get("grant_type"):
+        case None | "":
+            raise OAuthProblem(400, "invalid_request", "grant_type is missing")
+        case "client_credentials" if not call.authenticator.is_on:
+            return Grant(_ANONYMOUS_TOKEN, scope)
+        case "client_credentials":
+            return Grant(await _grant_client(call, form), scope)
+        case grant_type if grant_type == TOKEN_EXCHANGE:
+            subject = _subject_token(form)
+            if not call.authenticator.is_on:
+                return Grant(OwnToken(subject, _ANONYMOUS_TOKEN.seconds), scope)
+            return Grant(await _exchange(call, subject), scope)
+        case grant_type:
+            described = f"{grant_type[:80]}: use {CLIENT_CREDENTIALS} or {TOKEN_EXCHANGE}"
+            raise OAuthProblem(400, "unsupported_grant_type", described)
+
+
+def _subject_token(form: Mapping[str, str]) -> str:
+    subject, kind = form.get("subject_token"), form.get("subject_token_type") or ACCESS_TOKEN_TYPE
+    if not subject:
+        raise OAuthProblem(400, "invalid_request", "subject_token is missing")
+    if kind not in _TOKEN_TYPES:
+        raise OAuthProblem(400, "invalid_request", f"Unsupported subject_token_type {kind[:80]!r}")
+    return subject
+
+
+async def _grant_client(call: Call, form: Mapping[str, str]) -> OwnToken:
+    client = _client(call, form)
+    if client is None:
+        raise _invalid_client("the client is unknown or its secret is wrong")
+    if client.secret.startswith(API_KEY_PREFIX):
+        try:
+            return await _renewed(call, client.secret)
+        except Unauthenticated as error:
+            raise _invalid_client(str(error)) from None
+    lake = call.lake_of(call.identity.tenant, call.identity.workspace)
+    principal = await _authenticated(call, lake, client)
+    return _issue(call, lake, _caller_of(principal))
+
+
+def _client(call: Call, form: Mapping[str, str]) -> _Client | None:
+    """The credentials of the form or of Basic; None if there are none. Both at once are not allowed (RFC 6749, 2.3)."""
+    basic = _basic(call)
+    if basic and form.get("client_secret"):
+        raise OAuthProblem(400, "invalid_request", "the client sent its secret twice: as Basic and in the form")
+    return basic or (_Client(form.get("client_id") or "", form["client_secret"]) if form.get("client_secret") else None)
+
+
+def _basic(call: Call) -> _Client | None:
+    scheme, _, value = (call.http.header(b"authorization") or "").strip().partition(" ")
+    if scheme.lower() != _BASIC:
+        return None
+    try:
+        name, colon, secret = base64.b64decode(value.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        raise OAuthProblem(400, "invalid_request", "the Authorization header is not HTTP Basic") from None
+    # RFC 6749 has clients encode both parts as in a form. Many do not, and no id or generated secret needs it.
+    return _Client(unquote_plus(name), secret) if colon else _Client("", name)
+
+
+async def _authenticated(call: Call, lake: Lake, client: _Client) -> Principal:
+    """The principal of a client; raises OAuthProblem if it is unknown or disabled, or its secret is wrong."""
+    failures = lake.feature(FailureLimit)
+    who = (client.id[:SECRET_CHARS_MAX], call.http.peer)
+    if seconds := failures.wait_seconds(who):
+        raise OAuthProblem(429, "slow_down", "too many failed logins; try again later", (RETRY_AFTER, b"%d" % seconds))
+    authority = await lake.feature(Security).read()
+    principal = authority.principal_named(client.id) or authority.principal(client.id)
+    secrets = principal.secrets if principal else ()
+    found = await matching_secret(client.secret, secrets, lake.clock.now_ms())
+    if principal is None or found is None or principal.disabled:
+        failures.note(who)
+        raise _invalid_client("the client is unknown or its secret is wrong")
+    return principal
+
+
+async def _exchange(call: Call, subject: str) -> OwnToken:
+    """A token of this server for another token."""
+    basic = _basic(call)
+    try:
+        return await (_renewed_by_secret(call, subject, basic) if basic else _renewed(call, subject))
+    except Unauthenticated as error:
+        raise OAuthProblem(401, "invalid_grant", f"the subject token is not valid: {error}") from None
+
+
+async def _renewed(call: Call, subject: str) -> OwnToken:
+    """A new token for the bearer of a token or an API key that still counts, in the same workspace."""
+    bearer = await call.authenticator.bearer_of(subject, call.http)
+    identity = identity_of(call.http, call.settings, bearer)
+    lake = call.lake_of(identity.tenant, identity.workspace)
+    authority = await lake.feature(Security).read()
+    caller = bearer.caller
+    if not authority.accepts(caller):
+        raise Unauthenticated(f"the tokens of {caller.name} have been revoked")
+    if caller.key_id and caller.token_epoch is None:
+        principal = require_principal(authority, caller.id)
+        return _issue(call, lake, _caller_of(principal, key_id=caller.key_id), until=bearer.expires_ms // 1_000 or None)
+    claims = verify_own(subject, call.authenticator.keys.current, lake.clock.now_ms())
+    return _issue(call, lake, caller, until=claims.until, provider=claims.idp)
+
+
+async def _renewed_by_secret(call: Call, subject: str, client: _Client) -> OwnToken:
+    """A new token for a principal that sends its secret along with an own token, which may have expired."""
+    lake = call.lake_of(call.identity.tenant, call.identity.workspace)
+    principal = await _authenticated(call, lake, client)
+    claims = verify_own(subject, call.authenticator.keys.current, lake.clock.now_ms(), allows_expired=True)
+    if claims.sub != principal.id:
+        raise Unauthenticated(f"it is not a token of {principal.name}")
+    return _issue(call, lake, _caller_of(principal))
+
+
+def _caller_of(principal: Principal, *, key_id: str = "") -> Caller:
+    return Caller(principal.id, principal.name, token_epoch=principal.token_epoch, key_id=key_id)
+
+
+def _issue(call: Call, lake: Lake, caller: Caller, *, until: int | None = None, provider: str = "") -> OwnToken:
+    layout = lake.layout
+    return call.authenticator.issue(caller, layout.tenant, layout.workspace, until_seconds=until, provider=provider)
+
+
+def _invalid_client(description: str) -> OAuthProblem:
+    return OAuthProblem(401, "invalid_client", description, (WWW_AUTHENTICATE, b'Basic realm="sandur"'))

@@ -1,0 +1,47 @@
+"""The routes of Sandur's own API."""
+
+from typing import Final
+
+from sandur.catalog import privileges
+from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
+from sandur.operations.identity.principals import OTHERS
+from sandur.server.app import Dialect, Route, Router
+from sandur.server.control import principals
+from sandur.server.control.errors import ERRORS
+
+_ADMINISTRATOR: Final = Needs("metastore", privileges.MANAGED)
+_SELF: Final = Needs("caller", further={OTHERS: privileges.MANAGED})
+_PRINCIPAL: Final = "/principals/{name}"
+
+ROUTES: Final = (
+    Route("GET", "/me", "loadSelf", principals.load_self, AUTHENTICATED),
+    Route("GET", "/jwks.json", "publishKeys", principals.publish_keys, OPEN),
+    Route("POST", "/principals", "createPrincipal", principals.create_principal, _ADMINISTRATOR),
+    Route("GET", "/principals", "listPrincipals", principals.list_principals, _ADMINISTRATOR),
+    Route("GET", _PRINCIPAL, "loadPrincipal", principals.load_principal, _SELF),
+    Route("PATCH", _PRINCIPAL, "updatePrincipal", principals.update_principal, _ADMINISTRATOR),
+    Route("DELETE", _PRINCIPAL, "dropPrincipal", principals.drop_principal, _ADMINISTRATOR),
+    Route("PUT", _PRINCIPAL + "/groups", "setGroups", principals.set_groups, _ADMINISTRATOR),
+    Route("POST", _PRINCIPAL + "/revoke-tokens", "revokeTokens", principals.revoke_tokens, _ADMINISTRATOR),
+    Route("POST", _PRINCIPAL + "/secrets", "createSecret", principals.create_secret, _SELF),
+    Route("GET", _PRINCIPAL + "/secrets", "listSecrets", principals.list_secrets, _SELF),
+    Route("DELETE", _PRINCIPAL + "/secrets/{id}", "removeSecret", principals.remove_secret, _SELF),
+    Route("POST", _PRINCIPAL + "/api-keys", "createApiKey", principals.create_api_key, _SELF),
+    Route("GET", _PRINCIPAL + "/api-keys", "listApiKeys", principals.list_api_keys, _SELF),
+    Route("DELETE", _PRINCIPAL + "/api-keys/{id}", "removeApiKey", principals.remove_api_key, _SELF),
+)
+
+WELL_KNOWN_ROUTES: Final = (Route("GET", "/jwks.json", "publishKeys", principals.publish_keys, OPEN),)
+
+CONTROL: Final = Dialect(
+    name="sandur",
+    mounts=(b"/api/sandur/v1/", b"/api/sandur"),
+    router=Router(ROUTES, unknown_status=404, ignores_trailing_slash=True),
+    errors=ERRORS,
+)
+WELL_KNOWN: Final = Dialect(
+    name="well-known",
+    mounts=(b"/.well-known/",),
+    router=Router(WELL_KNOWN_ROUTES, unknown_status=404),
+    errors=ERRORS,
+)
