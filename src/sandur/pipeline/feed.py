@@ -1,5 +1,7 @@
 """The feed: an append-only log that gives every receipt a position, in the order in which receipts are found.
 
+The batches of the audit trail have a feed of their own, which works in the same way: read "receipt" as "batch" there.
+
 The key of a receipt is a date and a hash, so neither its key nor its time says when it was written: a late receipt
 sorts between old ones. So positions are assigned, not derived. Each entry of the log is created under a new key; a
 writer that loses that race reads the winner's entry and appends after it. A receipt that a reader skipped because it
@@ -10,8 +12,8 @@ import contextlib
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -32,8 +34,20 @@ DATES_REMEMBERED_MAX: Final = 4
 STATE: Final = "state"
 FEED: Final = "feed"
 """The folder of the log, and the name of its watermark in a dataset."""
+AUDIT_FEED: Final = "audit-feed"
 _DIGEST_BITS: Final = 128
 _PENDING: Final = re.compile(r"[^/]*/[^/]*/pending/[^/]*\Z")  # Date, family, state, commit key.
+
+
+class Log(NamedTuple):
+    """A folder of objects by date, and the name of the feed that gives them positions."""
+
+    name: str
+    folder: Callable[[Layout], str]
+
+
+RECEIPTS: Final = Log(FEED, Layout.events_folder)
+AUDIT_BATCHES: Final = Log(AUDIT_FEED, Layout.audit_folder)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,8 +82,8 @@ class FeedState(Record, frozen=True, kw_only=True):
     days: dict[str, Day] = msgspec.field(default_factory=dict)
 
 
-def entry_key(layout: Layout, sequence: int) -> str:
-    return layout.operational(FEED, f"{sequence:020d}")
+def entry_key(layout: Layout, sequence: int, log: Log = RECEIPTS) -> str:
+    return layout.operational(log.name, f"{sequence:020d}")
 
 
 def date_of(receipt: str) -> str:
@@ -108,10 +122,11 @@ def _by_date(receipts: Sequence[str]) -> Mapping[str, Sequence[str]]:
 class Feed:
     """The feed of one lake. State that is kept between calls only saves reads."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, log: Log = RECEIPTS) -> None:
+        self._log = log
         self._store = lake.store
         self._layout = lake.layout
-        self._cell = Cell(lake.store, lake.layout.operational(FEED, STATE), FeedState, lake.clock)
+        self._cell = Cell(lake.store, lake.layout.operational(log.name, STATE), FeedState, lake.clock)
         self._state: FeedState | None = None
         self._known: OrderedDict[str, set[str]] = OrderedDict()
         # Receipts that others appended since our listing: we may have found them too, and must not append them again.
@@ -143,7 +158,7 @@ class Feed:
         before = (await self.catch_up()).sequence
         self._taken.clear()
         found: list[str] = []
-        async for date, receipts in list_dates(self._store, self._layout):
+        async for date, receipts in list_dates(self._store, self._log.folder(self._layout)):
             found += await self._new_of(date, receipts)
             if len(found) >= ENTRY_RECEIPTS_MAX:
                 found = await self._append(found, keep_rest=True)
@@ -203,7 +218,7 @@ class Feed:
             )
             try:
                 await self._store.put(
-                    entry_key(self._layout, entry.sequence), msgspec.json.encode(entry), expected=ABSENT
+                    entry_key(self._layout, entry.sequence, self._log), msgspec.json.encode(entry), expected=ABSENT
                 )
             except SwapLost:
                 continue  # Another writer won, or our own answer was lost: read that entry and append after it.
@@ -233,7 +248,7 @@ class Feed:
         """The entries with receipts of a date, in order, read in portions."""
         sequences = [sequence for first, last in day.entries for sequence in range(first, last + 1)]
         for some in portions(sequences, ENTRIES_AT_ONCE):
-            keys = [entry_key(self._layout, one) for one in some]
+            keys = [entry_key(self._layout, one, self._log) for one in some]
             for key, found in zip(keys, await get_many(self._store, keys), strict=True):
                 if found is None:
                     raise Unavailable(f"feed: entry {key} with receipts of {date} does not exist")
@@ -251,7 +266,7 @@ class Feed:
             return Versioned(FeedState(), found.version)
 
     async def _entry(self, sequence: int) -> Entry | None:
-        key = entry_key(self._layout, sequence)
+        key = entry_key(self._layout, sequence, self._log)
         found = await self._store.get(key)
         return _decoded(key, found.data) if found else None
 
@@ -263,9 +278,8 @@ def _decoded(key: str, data: bytes) -> Entry:
         raise Unavailable(f"feed: entry {key} is damaged: {error}") from error
 
 
-async def list_dates(store: ObjectStore, layout: Layout) -> AsyncIterator[tuple[str, Sequence[str]]]:
-    """Every date in the events folder with its committed receipts, in order."""
-    folder = layout.events_folder()
+async def list_dates(store: ObjectStore, folder: str) -> AsyncIterator[tuple[str, Sequence[str]]]:
+    """Every date in the folder with its committed receipts, in order."""
     date, receipts = "", list[str]()
     async for page in list_pages(store, folder, limit=LISTED_AT_ONCE):
         for receipt in (listed.key[len(folder) :] for listed in page):

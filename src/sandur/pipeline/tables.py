@@ -9,13 +9,14 @@ from typing import Final, Literal, NamedTuple
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-Kind = Literal["boolean", "int", "long", "string", "timestamptz"]
+Kind = Literal["boolean", "int", "long", "double", "string", "timestamptz"]
 
 _SPARK: Final[dict[Kind, str]] = {"int": "integer", "timestamptz": "timestamp"}  # The other kinds have the same name.
 _ARROW: Final[dict[Kind, pa.DataType]] = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
     "long": pa.int64(),
+    "double": pa.float64(),
     "string": pa.string(),
     "timestamptz": pa.timestamp("us", tz="UTC"),
 }
@@ -256,6 +257,29 @@ TABLE_METRICS: Final = shape(
 )
 """Statistics of the scans and commits that engines reported, by table and day."""
 
+AUDIT: Final = shape(
+    "audit",
+    """
+    id string!, time timestamptz!, date string!, kind string!, request_id string, tenant string!, workspace string!,
+    principal string, principal_id string, actor string, issuer string, token_id string, peer string, protocol string,
+    operation string!, securable_type string, securable_name string, securable_id string, privilege string,
+    decision string!, reason string, detail string, manifest_number long, status int!, outcome string!,
+    is_replay boolean!, idempotency_key_hash string, declared_agent string, declared_trace_id string,
+    declared_run_id string, declared_task_id string, further_decisions_json string, changes_json string,
+    credentials_json string, sampled double, lost_json string
+    """,
+    key="time id",
+)
+"""The records of the audit trail. `date` is the folder of a record; what is `declared` was chosen by the client."""
+
+AUDIT_OBJECTS: Final = shape(
+    "audit_objects",
+    ", ".join(f"{column.name} {column.kind}" for column in AUDIT.columns)
+    + ", key string, problem string, problem_detail string, body string, size_bytes long",
+    key="id",
+)
+"""The rows of `sandur_audit`: one per record, or one per object with its `problem`."""
+
 OF_METADATA: Final = (TABLES, COLUMNS, SCHEMAS, PARTITION_SPECS, SNAPSHOTS, REFS)
 """The datasets that come from metadata files of tables and views."""
 
@@ -264,7 +288,7 @@ SHAPES: Final = {
     for one in (
         *(COMMITS, OWNERS, QUARANTINE, ACTIVITY, TIMELINE),
         *(CATALOGS, NAMESPACES, *OF_METADATA, CHANGES),
-        TABLE_METRICS,
+        *(TABLE_METRICS, AUDIT),
     )
 }
 """Every published dataset by name."""

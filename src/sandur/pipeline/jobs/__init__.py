@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sandur.pipeline.job import Job
+from sandur.pipeline.jobs.audit import AUDIT_JOB
 from sandur.pipeline.jobs.collect_garbage import COLLECT_GARBAGE
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.pipeline.jobs.import_tables import IMPORT
@@ -12,6 +13,6 @@ from sandur.pipeline.jobs.project import PROJECT
 from sandur.pipeline.jobs.rebuild_index import REBUILD_INDEX
 from sandur.pipeline.jobs.reconcile import RECONCILE
 
-_ALL: Final = (RECONCILE, COMPACT, PROJECT, METRICS, REBUILD_INDEX, COLLECT_GARBAGE, IMPORT)
+_ALL: Final = (RECONCILE, COMPACT, PROJECT, METRICS, AUDIT_JOB, REBUILD_INDEX, COLLECT_GARBAGE, IMPORT)
 
 JOBS: Final[Mapping[str, Job]] = {job.name: job for job in _ALL}

@@ -5,6 +5,7 @@ from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 
+from sandur.pipeline.sources.audit import SandurAudit
 from sandur.pipeline.sources.catalog import SandurCatalogs, SandurNames, SandurNamespaces, SandurPointers
 from sandur.pipeline.sources.datasets import SandurDataset
 from sandur.pipeline.sources.events import SandurEvents
@@ -12,6 +13,7 @@ from sandur.pipeline.sources.metadata import SandurMetadata
 from sandur.pipeline.sources.range_reader import SandurFiles
 
 SOURCES: Final = (
+    SandurAudit,
     SandurCatalogs,
     SandurDataset,
     SandurEvents,

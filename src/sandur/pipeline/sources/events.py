@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from sandur.errors import BadRequest
 from sandur.operations.lake import Lake
 from sandur.pipeline.blocking_lake import BlockingLake, open_lake
-from sandur.pipeline.feed import Feed
+from sandur.pipeline.feed import RECEIPTS, Feed, Log
 from sandur.pipeline.sources.range_reader import (
     OBJECTS_AT_ONCE,
     KeyRange,
@@ -43,7 +43,7 @@ class FeedSource(ShapedSource):
     shape = EVENTS
 
     def partitions(self) -> Sequence[InputPartition]:
-        after, upto = (_number(self.options, name) for name in ("after", "upto"))
+        after, upto = (feed_position(self.options, name) for name in ("after", "upto"))
         with open_lake(self.options) as blocking:
             return slices(blocking, after, upto)
 
@@ -114,26 +114,33 @@ class SandurEvents(RangeSource):
         return await _rows(lake, [one.key for one in listed if _PENDING not in one.key], None)
 
 
-def slices(blocking: BlockingLake, after: int, upto: int) -> Sequence[InputPartition]:
-    feed = Feed(blocking.lake)
+def slices(
+    blocking: BlockingLake, after: int, upto: int, *, log: Log = RECEIPTS, size: int = RECEIPTS_PER_TASK
+) -> Sequence[InputPartition]:
+    """The feed's entries after `after` up to `upto`, cut into slices of at most `size` receipts."""
+    feed = Feed(blocking.lake, log)
     found: list[InputPartition] = []
     for sequence in range(after + 1, upto + 1):
         count = len(blocking.wait(feed.receipts_of(sequence)).receipts)
-        starts = range(0, count, RECEIPTS_PER_TASK)
-        found += [InputPartition(tuple(Slice(sequence, start, start + RECEIPTS_PER_TASK))) for start in starts]
+        starts = range(0, count, size)
+        found += [InputPartition(tuple(Slice(sequence, start, start + size))) for start in starts]
     return found
+
+
+def slice_keys(blocking: BlockingLake, some: Slice, *, log: Log = RECEIPTS) -> tuple[Sequence[str], int]:
+    """The keys of a slice, and the position of the first."""
+    entry = blocking.wait(Feed(blocking.lake, log).receipts_of(some.sequence))
+    folder = log.folder(blocking.lake.layout)
+    keys = [f"{folder}{receipt}" for receipt in entry.receipts[some.start : some.stop]]
+    return keys, entry.first_position + some.start
 
 
 def read_slice(options: Mapping[str, str], some: Slice) -> Iterator[Any]:
     """The rows of a slice; a receipt that was collected in the meantime has none."""
     with open_lake(options) as blocking:
-        lake = blocking.lake
-        entry = blocking.wait(Feed(lake).receipts_of(some.sequence))
-        folder = lake.layout.events_folder()
-        keys = [f"{folder}{receipt}" for receipt in entry.receipts[some.start : some.stop]]
-        position = entry.first_position + some.start
+        keys, position = slice_keys(blocking, some)
         for portion in portions(keys, OBJECTS_AT_ONCE):
-            yield shaped_batch(EVENTS, blocking.wait(_rows(lake, portion, position)))
+            yield shaped_batch(EVENTS, blocking.wait(_rows(blocking.lake, portion, position)))
             position += len(portion)
 
 
@@ -149,7 +156,8 @@ async def _rows(lake: Lake, keys: Sequence[str], first_position: int | None) -> 
     ]
 
 
-def _number(options: Mapping[str, str], name: str) -> int:
+def feed_position(options: Mapping[str, str], name: str) -> int:
+    """The number of a feed entry in an option; raises BadRequest if it is not one."""
     text = options.get(name, "")
     if not text.isascii() or not text.isdecimal():
         raise BadRequest(f"option {name}: expected the number of a feed entry, found {text!r}")

@@ -153,6 +153,9 @@ def read_frame(spark: SparkSession, source: ShapedSource) -> DataFrame:
 class RangeSource(ShapedSource):
     """Reads objects range by range. Subclasses plan the ranges, and convert one object or some objects to rows."""
 
+    objects_at_once = OBJECTS_AT_ONCE
+    """How many objects become one batch of rows."""
+
     @abstractmethod
     async def ranges(self, lake: Lake) -> Sequence[KeyRange]:
         """The ranges of keys to read; runs on the driver."""
@@ -175,7 +178,7 @@ class RangeSource(ShapedSource):
         keys = KeyRange(*partition.value)
         with open_lake(self.options) as blocking:
             for page in blocking.iterate(list_range(blocking.lake.store, keys)):
-                for some in portions(page, OBJECTS_AT_ONCE):
+                for some in portions(page, self.objects_at_once):
                     yield shaped_batch(self.shape, blocking.wait(self.rows(blocking.lake, some)))
 
 
