@@ -11,7 +11,6 @@ from proof.cases.grants import CASES as GRANTS
 from proof.cases.index import CASES as INDEX
 from proof.cases.location_changes import CASES as LOCATION_CHANGES
 from proof.cases.locations import CASES as LOCATIONS
-from proof.cases.overlaps import CASES as OVERLAPS
 from proof.cases.rename import CASES as RENAME
 from proof.cases.stage import CASES as STAGE
 from proof.cases.transaction import CASES as TRANSACTION
@@ -26,7 +25,6 @@ ALL: tuple[Case, ...] = (
     *TRANSACTION,
     *INDEX,
     *DELTA,
-    *OVERLAPS,
     *LOCATIONS,
     *LOCATION_CHANGES,
     *GRANTS,

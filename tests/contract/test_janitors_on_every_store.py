@@ -1,7 +1,8 @@
 """Janitors on every store: listings agree with reads, and every workspace is found."""
 
 from sandur.clock import SystemClock
-from sandur.operations.janitors.schedule import list_layouts, run_janitors
+from sandur.operations.janitors.schedule import run_janitors
+from sandur.operations.janitors.sweep import list_layouts
 from sandur.operations.lake import Lake
 from sandur.operations.tables.drop import drop_name
 from sandur.settings import Settings

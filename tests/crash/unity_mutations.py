@@ -13,7 +13,7 @@ from sandur.errors import NotFound
 from sandur.operations.containers.catalogs import create_catalog, load_catalog, update_catalog
 from sandur.operations.containers.drop import drop_catalog
 from sandur.operations.delta.tables import NewTable
-from sandur.operations.lake import Lake
+from sandur.operations.lake import Lake, complete_new_store
 from sandur.operations.unity import access, grants, model_versions, registry, schemas, securables, tables
 from sandur.operations.unity.lists import ListRequest
 from sandur.storage.contract import ObjectStore
@@ -64,6 +64,7 @@ async def make_world() -> World:
     clock = FixedClock()
     world = World(MemoryStore(clock=clock), clock)
     server = world.server()
+    await complete_new_store(world.store, clock)
     await create_catalog(server, "main", root=None, properties={}, request=request("main"))
     await create_catalog(server, "empty", root=None, properties={}, request=request("empty"))
     await create_catalog(server, "full", root=None, properties={}, request=request("full"))

@@ -9,7 +9,7 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.records import Catalog, NamespaceRecord, Request
 from sandur.iceberg.requests import CreateTable, TableCommit, decode_create_table, decode_table_commit
 from sandur.iceberg.view_commit import CreateView, ViewCommit, decode_create_view, decode_view_commit
-from sandur.operations.lake import Lake
+from sandur.operations.lake import Lake, complete_new_store
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import LoadedTable, load_table
 from sandur.storage.memory import MemoryStore
@@ -36,9 +36,10 @@ def keyed_request(label: str) -> Request:
 
 async def set_up_catalog(lake: Lake) -> None:
     """A catalog `main` with the namespaces `a` and `b`."""
+    await complete_new_store(lake.store, lake.clock)
     await lake.catalog("main").create(Catalog(name="main", id="catalog", root=f"{lake.area}/main"))
     for namespace in (NAMESPACE, ELSEWHERE):
-        record = NamespaceRecord(state="active", id=f"id of {namespace}")
+        record = NamespaceRecord(state="active", id=f"id of {namespace}", parent_id="catalog")
         await lake.namespace(namespace).create(record)
 
 

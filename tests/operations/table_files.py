@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import fastavro
+from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import normalize_location
+from sandur.catalog.records import NameRecord
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
+from sandur.operations.tables.names import resolve_name
 from tests.operations.requests import (
     NAMESPACE,
     at_snapshot,
@@ -73,6 +76,19 @@ class TableWithFiles:
         await lake.locations.create(location, data)
         self.files.append(location)
         return location
+
+
+async def older_copy(lake: Lake, name: str, copy: str, location: str | None = None) -> str:
+    """A second name of a living table, as an earlier version of the server let it be registered; returns its uuid."""
+    found = await resolve_name(lake, identifier_of(name))
+    assert found
+    assert found.iceberg_pointer
+    pointer, uuid = found.iceberg_pointer.value, lake.clock.new_uuid()
+    assert pointer.head
+    head = replace(pointer.head, metadata_location=location or pointer.head.metadata_location, registration=uuid)
+    await lake.pointer(uuid).create(replace(pointer, uuid=uuid, head=head, made_for=identifier_of(copy), places=()))
+    await lake.name(identifier_of(copy)).create(NameRecord(state="active", uuid=uuid, kind="table"))
+    return uuid
 
 
 async def create_table_with_files(

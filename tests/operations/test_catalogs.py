@@ -13,7 +13,7 @@ from sandur.operations.containers.catalogs import (
     list_catalogs,
     load_catalog,
 )
-from sandur.operations.lake import Lake, Lakes
+from sandur.operations.lake import Lake, Lakes, complete_new_store
 from sandur.operations.tables.documents import document_cache
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT, Expected, Version
@@ -84,16 +84,28 @@ async def test_properties_of_the_catalog_itself_cannot_be_set() -> None:
 
 
 @pytest.mark.parametrize(
-    "root", ["memory://store/elsewhere", "s3://bucket", f"{ROOT}/../other", "memory://store", f"{ROOT}/a*b"]
+    "root",
+    [
+        "memory://store/elsewhere",
+        "s3://bucket",
+        f"{ROOT}/../other",
+        "memory://store",
+        f"{ROOT}/a*b",
+        ROOT,
+        f"{ROOT}/another_catalog",
+        f"{ROOT}/another_catalog/x",
+        f"{ROOT}/a/__unitystorage",
+    ],
 )
 async def test_a_root_outside_the_workspace_and_the_allowed_locations_is_refused(root: str) -> None:
     with pytest.raises(Invalid, match="Invalid location"):
         await create(make_lake(), "a", root=root)
 
 
-@pytest.mark.parametrize("root", ["s3://bucket/house", "s3a://bucket/house/", "s3://bucket/house/inner", f"{ROOT}/x"])
+@pytest.mark.parametrize("root", ["s3://bucket/house", "s3a://bucket/house/", "s3://bucket/house/inner", f"{ROOT}/a/x"])
 async def test_a_root_in_an_allowed_location_is_accepted(root: str) -> None:
     lake = make_lake(allowed_locations=["s3://bucket/house"])
+    await complete_new_store(lake.store, lake.clock)
 
     await create(lake, "a", root=root)
 

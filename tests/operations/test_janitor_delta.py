@@ -17,6 +17,9 @@ from tests.operations.delta_requests import D, create_managed, new_delta_table, 
 from tests.operations.janitor_runs import HOUR_MS, LONG_MS, Cluster
 from tests.operations.requests import identifier_of, request
 
+UUID = "5b6b2b4e-0000-4000-8000-00000000000a"
+OTHER = "5b6b2b4e-0000-4000-8000-00000000000b"
+
 
 async def files_below(cluster: Cluster, location: str) -> list[str]:
     return await cluster.keys(location.removeprefix("memory://store/") + "/")
@@ -127,9 +130,21 @@ async def test_a_creation_that_died_before_its_name_is_swept() -> None:
     assert await cluster.server().delta_table(stage.uuid).read() is None
 
 
-@pytest.mark.parametrize("location", ["memory://store/x", "memory://store/__unitystorage/x", "memory://store/tables/u"])
+@pytest.mark.parametrize(
+    "location",
+    [
+        "memory://store/x",
+        "memory://store/__unitystorage/x",
+        f"memory://store/tables/{OTHER}",
+        f"memory://store/r/__unitystorage/a/t-{OTHER}",
+        f"memory://store/r/__unitystorage/a/t-{OTHER}/below",
+    ],
+)
 async def test_files_in_other_folders_are_never_deleted(location: str) -> None:
     cluster = await Cluster.with_catalog()
 
+    async def confirm() -> None:
+        pytest.fail("nothing may be deleted")
+
     with pytest.raises(Invalid):
-        await delete_folder(cluster.server(), location, Budget(10))
+        await delete_folder(cluster.server(), location, UUID, Budget(10), confirm=confirm)

@@ -74,6 +74,8 @@ async def test_grants_on_what_was_dropped_go(cluster: Cluster) -> None:
 
 
 async def test_segments_without_a_manifest_go_and_the_others_stay(cluster: Cluster) -> None:
+    change = (GrantChange("reader", ("MODIFY",)),)
+    await update_grants(cluster.server(), "table", "main.a.kept", change, request("replaces a segment"))
     before = await segments(cluster)
     cluster.clock.advance(LONG_MS)
 

@@ -17,7 +17,6 @@ from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.register import register_table
 from sandur.operations.tables.views import commit_view, create_view
 from sandur.operations.transactions.coordinator import commit_transaction
 from tests.crash.gated_store import GatedStore, writes_to
@@ -39,6 +38,7 @@ from tests.operations.requests import (
     table,
     view,
 )
+from tests.operations.table_files import older_copy
 
 T, U = identifier_of("t"), identifier_of("u")
 UUID: Final = "5b6b2b4e-0000-4000-8000-00000000000b"
@@ -254,8 +254,7 @@ async def test_a_pointer_that_changes_meanwhile_keeps_all_files_until_the_next_r
 async def test_two_names_of_one_table_keep_the_files_of_both() -> None:
     cluster = await _cluster()
     server = cluster.server()
-    await register_table(server, NAMESPACE, "u", await _head(server), request=request("register"))
-    await server.background.drain()
+    await older_copy(server, "t", "u")
     for name in ("t", "u", "u"):
         await _commit(cluster, name, f"{name} {cluster.clock.new_id()}")
     orphan = await _put_orphan(server, "t", 2)

@@ -143,7 +143,7 @@ async def test_every_table_has_its_own_location_by_default(lake: Lake) -> None:
     odd = content(await create(lake, "../*weird? näme"))["location"]
 
     assert one != two
-    assert all(location.startswith(f"{ROOT}/a/") for location in (one, two, odd))
+    assert all(location.startswith(f"{ROOT}/__unitystorage/a/") for location in (one, two, odd))
     assert ".." not in odd
 
 
@@ -196,8 +196,8 @@ async def test_whatever_is_created_in_a_namespace_lies_below_its_location(lake: 
         ("w", volume.location),
         ("x", in_transaction),
     ):
-        assert location.startswith(f"{ROOT}/sales/{name}-"), location
-        assert location.count("/") == f"{ROOT}/sales/".count("/")
+        assert location.startswith(f"{ROOT}/sales/__unitystorage/a/{name}-"), location
+        assert location.count("/") == f"{ROOT}/sales/".count("/") + 2
 
 
 async def test_a_retry_on_another_server_honours_the_location_of_the_namespace(lake: Lake) -> None:
@@ -210,7 +210,7 @@ async def test_a_retry_on_another_server_honours_the_location_of_the_namespace(l
 
         made = await create_table(retrying, NAMESPACE, table(f"t{dies_at}"), keyed_request(f"create {dies_at}"))
 
-        assert content(made)["location"].startswith(f"{ROOT}/sales/t{dies_at}-")
+        assert content(made)["location"].startswith(f"{ROOT}/sales/__unitystorage/a/t{dies_at}-")
 
 
 async def test_a_location_in_the_request_counts_more_than_that_of_the_namespace(lake: Lake) -> None:
@@ -227,7 +227,7 @@ async def test_a_namespace_whose_location_is_no_longer_allowed_refuses_new_table
     await place_namespace(generous, "memory://elsewhere/sales")
     strict = make_lake(generous.store, generous.clock)
 
-    with pytest.raises(Invalid, match=r"^Invalid location memory://elsewhere/sales/t-"):
+    with pytest.raises(Invalid, match=r"^Invalid location memory://elsewhere/sales/__unitystorage/a/t-"):
         await create(strict, "t")
 
     assert not await table_exists(generous, T)

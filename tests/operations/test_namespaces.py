@@ -28,7 +28,7 @@ from sandur.operations.containers.namespaces import (
     update_namespace_properties,
 )
 from sandur.operations.idempotency import key_hash_of
-from sandur.operations.lake import Lake
+from sandur.operations.lake import Lake, complete_new_store
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
@@ -80,6 +80,7 @@ async def test_a_namespace_is_loaded_as_it_was_created() -> None:
 
 async def test_an_explicit_location_is_kept_unchanged() -> None:
     lake = make_lake(allowed_locations=["s3://bucket/house"])
+    await complete_new_store(lake.store, lake.clock)
 
     created = await create(lake, A, {"location": "s3a://bucket/house/a"})
 

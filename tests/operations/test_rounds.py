@@ -11,6 +11,7 @@ from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename
 from sandur.operations.tables.views import commit_view, create_view, load_view
 from sandur.operations.transactions.coordinator import commit_transaction
+from sandur.storage.layout import LOCATION_CLAIMS
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
@@ -18,18 +19,21 @@ from tests.operations.lakes import make_lake
 from tests.operations.requests import (
     NAMESPACE,
     append,
+    commit,
     create,
     identifier_of,
     keyed_request,
     load,
     replace_view,
     request,
+    set_property,
     set_up_catalog,
     table,
     view,
 )
 
 T, U = identifier_of("t"), identifier_of("u")
+DATA = "memory://store/tables/default/default/main/data/{}"
 
 
 class SpiedServer:
@@ -66,6 +70,11 @@ async def spied() -> SpiedServer:
 
 def lists(spy: SpyStore) -> list[str]:
     return spy.keys("list")
+
+
+def claims(spy: SpyStore) -> list[str]:
+    """The location claims that were written."""
+    return [key for key in spy.keys("put") if key.startswith(LOCATION_CLAIMS)]
 
 
 async def test_a_warm_load_is_one_round(spied: SpiedServer) -> None:
@@ -137,6 +146,62 @@ async def test_a_create_is_four_rounds_warm_and_cold(spied: SpiedServer, key: st
     await create_table(spied.cold(), NAMESPACE, table("newer"), request("another", key=key and f"{key} 2"))
 
     assert spied.spy.rounds == 4
+
+
+@pytest.mark.parametrize("key", [None, "key"], ids=["without a key", "keyed"])
+async def test_a_create_at_a_named_place_costs_one_round_and_one_object_more(
+    spied: SpiedServer, key: str | None
+) -> None:
+    """P3 in the round of N1, then P4. A create at its default place costs nothing more."""
+    await create_table(spied.warm, NAMESPACE, table("new"), request("create", key=key))
+    assert (spied.spy.rounds, claims(spied.spy)) == (4, [])
+    assert not [call.key for call in spied.spy.calls if call.key.startswith("_shared/")]
+    await spied.warm.background.drain()
+
+    for server, name in ((spied.warm, "named"), (spied.cold(), "colder")):
+        spied.spy.reset()
+        wanted = table(
+            name, location=f"{spied.warm.area}/main/{name}", properties={"write.data.path": DATA.format(name)}
+        )
+        await create_table(server, NAMESPACE, wanted, request(name, key=key and f"{key} {name}"))
+
+        assert (spied.spy.rounds, len(claims(spied.spy))) == (5, 2)
+        await server.background.drain()
+
+
+async def test_a_stage_at_a_named_place_costs_one_round_more(spied: SpiedServer) -> None:
+    await create_table(spied.warm, NAMESPACE, table("s", stage_create=True), request("stage"))
+    default = spied.spy.rounds
+    spied.spy.reset()
+
+    wanted = table("n", stage_create=True, location=f"{spied.warm.area}/main/n")
+    await create_table(spied.warm, NAMESPACE, wanted, request("named"))
+
+    assert (spied.spy.rounds, len(claims(spied.spy))) == (default + 1, 1)
+
+
+@pytest.mark.parametrize("sent", [request("commit"), keyed_request("commit")], ids=["without a key", "keyed"])
+async def test_a_commit_that_adds_a_place_is_two_rounds_more(spied: SpiedServer, sent: Request) -> None:
+    path = commit(set_property("write.data.path", DATA.format("t")))
+    await load(spied.warm, T)
+    spied.spy.reset()
+
+    await commit_table(spied.warm, T, path, sent)
+
+    assert (spied.spy.rounds, len(claims(spied.spy))) == (4, 1)
+    await spied.warm.background.drain()
+    spied.spy.reset()
+    # The same place again adds none.
+    await commit_table(spied.warm, T, commit(set_property("write.data.path", DATA.format("t/x"))), request("again"))
+    assert (spied.spy.rounds, claims(spied.spy)) == (2, [])
+
+
+async def test_a_transaction_that_adds_places_is_two_rounds_more_for_any_number_of_tables(spied: SpiedServer) -> None:
+    changes = [(one, commit(set_property("write.data.path", DATA.format(one.name)))) for one in (T, U)]
+
+    await commit_transaction(spied.warm, "main", changes, request("transaction"))
+
+    assert (spied.spy.rounds, len(claims(spied.spy))) == (5, 2)
 
 
 @pytest.mark.parametrize(("key", "rounds"), [(None, 3), ("key", 4)], ids=["without a key", "keyed"])

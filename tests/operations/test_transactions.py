@@ -163,7 +163,7 @@ async def _abandoned() -> tuple[MemoryStore, FixedClock]:
     await set_up_catalog(first)
     for name in ("t", "u"):
         await create(first, name)
-    for dies_at in range(1, 40):
+    for dies_at in range(1, 80):
         dying = make_lake(DyingStore(store, dies_at=dies_at, after=True), clock)
         changes = [(T, append(1)), (U, append(1)), (NEW, create_commit(UUID))]
         try:

@@ -20,7 +20,7 @@ IDS = SnapshotIds(SNAPSHOT_ID, None, 1)
 @pytest.fixture
 async def client(catalogs: Catalogs, tmp_path: Path) -> httpx.AsyncClient:
     """A victim with one snapshot, and an attacker with an empty table."""
-    allowed = (f"file://{tmp_path}/tables",)
+    allowed = (f"file://{tmp_path}-shared",)
     settings = Settings(store=str(tmp_path), fsync="never", log_level="error", allowed_locations=allowed)
     client = await catalogs.open_with(settings)
     await client.post("/v1/namespaces", json={"namespace": ["ns"]})
@@ -167,7 +167,7 @@ async def test_a_file_that_names_the_manifests_of_another_table_cannot_be_regist
 
 
 async def test_a_table_that_moved_keeps_its_old_manifests(client: httpx.AsyncClient, tmp_path: Path) -> None:
-    moved = {"action": "set-location", "location": f"file:{tmp_path}/tables/moved"}
+    moved = {"action": "set-location", "location": f"file:{tmp_path}-shared/moved"}
 
     changed = await client.post(VICTIM, json={"requirements": [], "updates": [moved]})
     planned = await plan(client, VICTIM)
@@ -181,13 +181,13 @@ async def test_a_table_whose_manifests_lie_elsewhere_is_registered_and_planned(
     client: httpx.AsyncClient, tmp_path: Path
 ) -> None:
     source = await loaded(client, VICTIM)
-    old = f"file:{tmp_path}/tables/imported/old"
+    old = f"file:{tmp_path}-shared/imported/old"
     for folder in ("imported/old/metadata", "imported/new/metadata"):
-        (tmp_path / "tables" / folder).mkdir(parents=True)
+        path_of(f"file:{tmp_path}-shared/{folder}").mkdir(parents=True)
     listed = write_list(old, write_manifest(old, "imported.parquet"))
     snapshots = [{**source["snapshots"][0], "manifest-list": listed}]
     uuid = "5b6b2b4e-0000-4000-8000-00000000000b"
-    new = f"file:{tmp_path}/tables/imported/new"
+    new = f"file:{tmp_path}-shared/imported/new"
     metadata = {**source, "location": new, "table-uuid": uuid, "snapshots": snapshots, "metadata-log": []}
     location = write(f"{new}/metadata/00001-x.metadata.json", json.dumps(metadata).encode())
 

@@ -184,7 +184,8 @@ async def test_an_overlap_does_not_name_the_other_user(catalogs: Catalogs) -> No
     client = await catalogs.open_with(SECURED)
     admin = await bearer(client)
     await client.post("/v1/namespaces", json={"namespace": ["ns"]}, headers=admin)
-    made = await client.post("/v1/namespaces/ns/tables", json=create_table("hidden"), headers=admin)
+    hidden = create_table("hidden", location="memory://store/tables/default/default/main/place")
+    made = await client.post("/v1/namespaces/ns/tables", json=hidden, headers=admin)
     volume = {"catalog_name": "main", "schema_name": "ns", "name": "v", "volume_type": "EXTERNAL"}
     below = {**volume, "storage_location": made.json()["metadata"]["location"] + "/v"}
 

@@ -7,6 +7,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import (
+    BadRequestError,
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
     NoSuchNamespaceError,
@@ -72,13 +73,16 @@ def test_a_create_transaction_is_visible_only_after_its_commit(catalog: RestCata
 def test_tables_are_listed_renamed_registered_and_dropped(catalog: RestCatalog, namespace: str) -> None:
     table = catalog.create_table((namespace, "t"), SCHEMA)
     catalog.rename_table((namespace, "t"), (namespace, "u"))
-    catalog.register_table((namespace, "v"), catalog.load_table((namespace, "u")).metadata_location)
+    file = catalog.load_table((namespace, "u")).metadata_location
+    with pytest.raises(BadRequestError, match="which exists"):
+        catalog.register_table((namespace, "v"), file)
 
-    assert catalog.list_tables(namespace) == [(namespace, "u"), (namespace, "v")]
+    assert catalog.list_tables(namespace) == [(namespace, "u")]
     assert not catalog.table_exists((namespace, "t"))
-    assert catalog.load_table((namespace, "v")).metadata.table_uuid == table.metadata.table_uuid
 
     catalog.drop_table((namespace, "u"))
+    catalog.register_table((namespace, "v"), file)
+    assert catalog.load_table((namespace, "v")).metadata.table_uuid == table.metadata.table_uuid
     catalog.purge_table((namespace, "v"))
     assert catalog.list_tables(namespace) == []
 

@@ -87,10 +87,13 @@ async def test_a_view_is_renamed_and_dropped(client: httpx.AsyncClient) -> None:
 async def test_a_dropped_view_can_be_registered_again(client: httpx.AsyncClient) -> None:
     location = (await loaded(client))["metadata-location"]
     body = {"name": "again", "metadata-location": location}
+    twice = await client.post("/v1/namespaces/ns/register-view", json=body)
+    await client.delete("/v1/namespaces/ns/views/v")
 
     registered = await client.post("/v1/namespaces/ns/register-view", json=body)
     taken = await client.post("/v1/namespaces/ns/register-view", json={**body, "name": "t"})
 
+    assert twice.status_code == 400, twice.text
     assert registered.status_code == 200, registered.text
     assert taken.status_code == 409
     assert (await client.head("/v1/namespaces/ns/views/again")).status_code == 204

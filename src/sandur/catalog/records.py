@@ -68,12 +68,14 @@ class Catalog(_Container, frozen=True, kw_only=True):
     """A catalog: a tree of namespaces, and the default root of its tables.
 
     `dropping` and `dropped` are as for a namespace. `asked_root` is the root that the client requested, if any.
+    `places` are the roots of its namespaces that it has or had (P9), as addresses.
     """
 
     name: str
     root: str
     state: Literal["active", "dropping", "dropped"] = "active"
     asked_root: str = ""
+    places: tuple[str, ...] = ()
 
 
 class NamespaceRecord(_Container, frozen=True, kw_only=True):
@@ -83,11 +85,13 @@ class NamespaceRecord(_Container, frozen=True, kw_only=True):
     reads as active, and a writer of a child swaps it back (N6). `dropped` means absent, and has no id. No operation
     deletes a namespace or a name, it is only swapped (N9): a writer that expects it absent then cannot bring it back.
 
-    `comment` is one that was set apart from the properties; a comment among the properties wins.
+    `comment` is one that was set apart from the properties; a comment among the properties wins. `catalog_id` is the id
+    of its catalog, whose root its tables lie below (P2); empty in older records.
     """
 
     state: Literal["new", "active", "dropping", "dropped"]
     parent_id: str = ""
+    catalog_id: str = ""
 
 
 class NameRecord(Record, frozen=True, kw_only=True):
@@ -121,11 +125,15 @@ class NameRecord(Record, frozen=True, kw_only=True):
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The head that a transaction prepared; it counts once the transaction's record says committed (T1)."""
+    """The head that a transaction prepared; it counts once the transaction's record says committed (T1).
+
+    `places` are the places that it adds (P9).
+    """
 
     transaction: str
     attempt: str
     head: "Head"
+    places: tuple[str, ...] = ()
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -157,6 +165,9 @@ class _Bound(Record, frozen=True, kw_only=True):
     `made_by` is the hash of the request that created it (S2). `uuid` is what names refer to. It equals `table_uuid`,
     the uuid in the metadata, unless a table is registered whose uuid was in use before. `owner` is the name of the
     owner as clients see it, and `owner_id` the principal that owns it.
+
+    `places` are the addresses that it has or had and that were not generated for its uuid (P1); each has a location
+    claim. `is_ended`: dropped, and its files are gone or belong to another table; nothing brings it back (P2, P11).
     """
 
     uuid: str
@@ -170,6 +181,8 @@ class _Bound(Record, frozen=True, kw_only=True):
     updated_ms: int = 0
     owner: str = ""
     owner_id: str = ""
+    places: tuple[str, ...] = ()
+    is_ended: bool = False
 
 
 class Pointer(_Bound, frozen=True, kw_only=True):

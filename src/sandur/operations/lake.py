@@ -16,6 +16,8 @@ import msgspec
 
 from sandur.catalog.identifiers import Format, Identifier, Namespace
 from sandur.catalog.index import Manifest, Scope, Segment
+from sandur.catalog.location_claims import LocationClaim, LocationsComplete
+from sandur.catalog.locations import Address
 from sandur.catalog.records import (
     BoundRecord,
     Catalog,
@@ -31,12 +33,13 @@ from sandur.catalog.records import (
     Transaction,
 )
 from sandur.catalog.security import Access, SecurityManifest
+from sandur.catalog.storage_registry import StorageRegistry
 from sandur.clock import Clock
 from sandur.errors import SandurError
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned
-from sandur.storage.contract import ObjectStore
-from sandur.storage.layout import Layout
+from sandur.storage.contract import ABSENT, ObjectStore
+from sandur.storage.layout import LOCATIONS_COMPLETE, TENANT_PREFIX, Layout, location_claim
 from sandur.storage.locations import Locations, address_of, connect
 from sandur.storage.probe import verify_store
 
@@ -252,6 +255,19 @@ class Lake:
         for close in self._closers:
             await close()
 
+    def in_workspace(self, layout: Layout) -> "Lake":
+        """The lake of another workspace on the same store, with empty caches; this one if it is the same."""
+        if layout == self.layout:
+            return self
+        return Lake(
+            store=self.store,
+            layout=layout,
+            clock=self.clock,
+            settings=self.settings,
+            locations=self.locations,
+            background=self.background,
+        )
+
     @property
     def area(self) -> str:
         """The default address of the tables of this workspace."""
@@ -312,6 +328,13 @@ class Lake:
 
     def purge_order(self, table_uuid: str, drop: str) -> Cell[PurgeOrder]:
         return self._cell(self.layout.purge_order(table_uuid, drop), PurgeOrder, is_cached=False)
+
+    def storage_registry(self) -> Cell[StorageRegistry]:
+        return self._cell(self.layout.storage_registry(), StorageRegistry, is_cached=False)
+
+    def location_claim(self, address: Address) -> Cell[LocationClaim]:
+        """The claim of an address, which belongs to no tenant."""
+        return self._cell(location_claim(address), LocationClaim, is_cached=False)
 
     def _cell(self, key: str, kind: type[T], *, is_cached: bool = True) -> Cell[T]:
         """A cell; one that is read once or twice in its life is not cached."""
@@ -384,6 +407,15 @@ class CommitQueues:
         return queue.turn()
 
 
+async def complete_new_store(store: ObjectStore, clock: Clock) -> None:
+    """P13: on a store without a workspace, nothing is older than location claims."""
+    cell = Cell(store, LOCATIONS_COMPLETE, LocationsComplete, clock)
+    if await cell.read() is None:
+        page = await store.list("", after=TENANT_PREFIX, limit=1)
+        if not page or not page[0].key.startswith(TENANT_PREFIX):
+            await cell.try_swap(LocationsComplete(completed_ms=clock.now_ms()), expected=ABSENT)
+
+
 LAKES_MAX: Final = 1_000
 
 
@@ -404,8 +436,9 @@ class Lakes:
         )
 
     async def start(self) -> Lake:
-        """Check the store (raises Unfit) and return the lake of the settings."""
+        """Check the store (raises Unfit), make a new one ready, and return the lake of the settings."""
         await verify_store(self._store, self._clock, f"store {self._settings.store}")
+        await complete_new_store(self._store, self._clock)
         return self.lake(self._settings.tenant or "default", self._settings.workspace or "default")
 
     async def close(self) -> None:

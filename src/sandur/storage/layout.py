@@ -9,7 +9,8 @@ from urllib.parse import quote, unquote
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Scope
-from sandur.errors import BadRequest
+from sandur.catalog.locations import Address
+from sandur.errors import BadRequest, Invalid
 
 KEY_BYTES_MAX: Final = 900
 """S3 allows 1,024 bytes for a whole key; the rest is for the store's prefix in its bucket."""
@@ -163,6 +164,35 @@ def probe_folder(probe_id: str) -> str:
 def signing_keys() -> str:
     """The keys that sign the tokens of all workspaces; outside every tenant."""
     return "_shared/security/keys.json"
+
+
+LOCATION_CLAIMS: Final = "_shared/locations/"
+"""The folder of the location claims, of no tenant: no two tenants may share a place either."""
+
+LOCATIONS_COMPLETE: Final = "_shared/locations_complete.json"
+"""Exists once everything that is older than location claims has its claims (P13)."""
+
+_CLAIM: Final = "!.json"
+"""The claim of an address. `!` sorts before every character of an encoded segment: it is listed before all below it."""
+
+
+def location_claims_below(address: Address) -> str:
+    """The folder of the claims of an address and of all addresses below it. Raises Invalid if it is too long."""
+    folder = f"{LOCATION_CLAIMS}{'/'.join(map(encode_segment, (address.scheme, address.host, *address.segments)))}/"
+    if len(folder) + len(_CLAIM) > KEY_BYTES_MAX:
+        raise Invalid(f"Invalid location {str(address)[:100]}…: it is too long, at most {KEY_BYTES_MAX} bytes of key")
+    return folder
+
+
+def location_claim(address: Address) -> str:
+    return f"{location_claims_below(address)}{_CLAIM}"
+
+
+def parse_location_claim(key: str) -> Address:
+    if not key.startswith(LOCATION_CLAIMS) or not key.endswith(f"/{_CLAIM}"):
+        raise BadRequest(f"key {key}: does not have the form {LOCATION_CLAIMS}…/{_CLAIM}")
+    scheme, host, *segments = map(decode_segment, split_path(key[len(LOCATION_CLAIMS) : -len(_CLAIM) - 1]))
+    return Address(scheme, host, tuple(segments))
 
 
 def _parts(key: str, folder: str, *, count: int, suffix: str = _JSON) -> tuple[str, ...]:

@@ -404,14 +404,16 @@ async def test_metrics_are_accepted_for_the_table_they_name(unity: Unity) -> Non
     assert problem(await unity.post(f"{T}/metrics", {})) == (400, "InvalidParameterValueException")
 
 
-async def test_credentials_of_a_folder_are_empty(unity: Unity) -> None:
+async def test_credentials_of_a_folder_are_empty(catalogs: Catalogs) -> None:
+    unity = Unity(await catalogs.open(allowed_locations=("file:///lake", "s3://b")))
+    await unity.made("/schemas", {"catalog_name": "main", "name": "s"})
     await created(unity)
 
     found = (await unity.get(f"{T}/credentials", operation="READ")).json()["storage-credentials"]
-    path = await unity.get("/delta/v1/temporary-path-credentials", location="file:/x", operation="READ_WRITE")
+    path = await unity.get("/delta/v1/temporary-path-credentials", location="file:/lake/x", operation="READ_WRITE")
 
     assert [(one["operation"], one["config"]) for one in found] == [("READ", {})]
-    assert path.json()["storage-credentials"][0]["prefix"] == "file:///x"
+    assert path.json()["storage-credentials"][0]["prefix"] == "file:///lake/x"
     assert problem(await unity.get(f"{T}/credentials", operation="WRITE")) == (400, "BadRequestException")
     bucket = await unity.get("/delta/v1/temporary-path-credentials", location="s3://b/x", operation="READ")
     assert problem(bucket) == (501, "NotImplementedException")

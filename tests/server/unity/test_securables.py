@@ -191,7 +191,7 @@ async def test_a_change_of_a_missing_object_is_not_found(unity: Unity) -> None:
 
 async def test_an_external_volume_has_the_requested_location_if_that_is_allowed(unity: Unity) -> None:
     managed = await unity.made("/volumes", {**WHERE, "name": "m", "volume_type": "MANAGED"})
-    root = managed["storage_location"].rpartition("/s/")[0]
+    root = managed["storage_location"].partition("/__unitystorage/")[0]
     external = {**WHERE, "name": "e", "volume_type": "EXTERNAL"}
 
     made = await unity.made("/volumes", {**external, "storage_location": f"{root}/here/"})

@@ -1,18 +1,19 @@
 """Create, load, list and update catalogs."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import checked_catalog
 from sandur.catalog.index import CATALOGS, Place
-from sandur.catalog.locations import checked_location, folder_name, normalize_location
+from sandur.catalog.locations import Address, Realm, canonical_address, named_address
 from sandur.catalog.privileges import Chain
 from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import Catalog, Request
 from sandur.catalog.security import Authority
-from sandur.errors import AlreadyExists, Hidden
+from sandur.errors import AlreadyExists, Busy, Hidden, SandurError
 from sandur.operations.access import (
     authorize_catalog,
     authorize_metastore,
@@ -23,8 +24,13 @@ from sandur.operations.access import (
 from sandur.operations.containers.records import RecordChange, catalog_not_found
 from sandur.operations.index.lists import Container, read_page
 from sandur.operations.lake import Lake
-from sandur.operations.tables.names import catalog_exists
-from sandur.storage.cell import gather_all
+from sandur.operations.locations.claims import LocationClaims, Places
+from sandur.operations.locations.placement import realm_of, root_holder
+from sandur.operations.locations.standing import catalog_places
+from sandur.operations.tables.names import catalog_exists, catalog_home
+from sandur.storage.cell import Attempts, gather_all
+
+T = TypeVar("T")
 
 
 async def load_catalog(lake: Lake, name: str) -> Catalog:
@@ -39,7 +45,7 @@ async def load_catalog(lake: Lake, name: str) -> Catalog:
         return found.value
     if name != lake.settings.default_catalog:
         raise catalog_not_found(name)
-    return Catalog(name=name, id="", root=_checked_root(lake, name, None))
+    return Catalog(name=name, id="", root=catalog_home(lake, name))
 
 
 async def load_stored_catalog(lake: Lake, name: str) -> Catalog:
@@ -87,10 +93,11 @@ async def create_catalog(
     check_new_keys(properties)
     now_ms = lake.clock.now_ms()
     principal = request.source.principal
+    named = _named_root(lake, name, root) if root else None
     wanted = Catalog(
         name=name,
         id=lake.clock.new_uuid(),
-        root=_checked_root(lake, name, root),
+        root=root.rstrip("/") if root and named else catalog_home(lake, name),
         asked_root=root or "",
         comment=comment,
         properties=dict(properties),
@@ -112,9 +119,24 @@ async def create_catalog(
         if root is not None:
             await authorize_metastore(lake, situation="location")
 
+    claims = LocationClaims(lake)
+
+    async def secure(record: Catalog) -> None:
+        if named:
+            await _claim_root(claims, record, {named: record.root}, request, began_ms=now_ms)
+
     place = Place(CATALOGS, name)
-    cell = lake.catalog(name)
-    return await RecordChange(lake, cell, request, "create-catalog", decide, place=place, authorize=authorize).run()
+    change = RecordChange(
+        lake,
+        lake.catalog(name),
+        request,
+        "create-catalog",
+        decide,
+        place=place,
+        write_aside=secure,
+        authorize=authorize,
+    )
+    return await _or_withdraw(claims, change.run())
 
 
 async def update_catalog(
@@ -154,10 +176,52 @@ async def find_catalog(lake: Lake, name: str) -> Container:
     return Container(chain, catalog_not_found(name))
 
 
-def _checked_root(lake: Lake, name: str, root: str | None) -> str:
-    """The root of the catalog's tables; Invalid outside of the lake and of what the settings allow."""
-    if root is None:
-        return f"{lake.area}/{folder_name(name)}"
-    if normalize_location(root) in lake.locations.others:
-        return root.rstrip("/")
-    return checked_location(root.rstrip("/"), (normalize_location(lake.area), *lake.locations.others))
+def _named_root(lake: Lake, name: str, root: str) -> Address | None:
+    """The address of a root that a client names; None if it is the default one, which needs no claim (P1).
+
+    Invalid outside of the folder of the catalog in the own store, and of what the settings allow.
+    """
+    home = canonical_address(catalog_home(lake, name))
+    if canonical_address(root) == home:
+        return None
+    realm = Realm(canonical_address(lake.locations.own), home, (lake.area, *lake.locations.others))
+    return named_address(root.rstrip("/"), realm, may_be_root=True)
+
+
+async def add_root(lake: Lake, name: str, location: str, request: Request) -> None:
+    """P9: make a place the root of a namespace. The catalog owns it, because tables are renamed out of namespaces.
+
+    It stays with the catalog: tables may lie there that were made while the namespace had it. Invalid or Busy if the
+    place is not free.
+    """
+    cell, claims, now_ms = lake.catalog(name), LocationClaims(lake), lake.clock.now_ms()
+    async for _ in Attempts(lake.clock):
+        found = await cell.read()
+        if found is None or not catalog_exists(found.value):
+            raise catalog_not_found(name)
+        address = named_address(location, realm_of(lake, found.value))
+        if str(address) in catalog_places(found.value):
+            return
+        claiming = _claim_root(claims, found.value, {address: location}, request, began_ms=now_ms)
+        await _or_withdraw(claims, claiming)
+        grown = replace(found.value, places=(*found.value.places, str(address)))
+        if await cell.try_swap(grown, expected=found.version):
+            return
+    raise Busy(f"catalog {name} keeps changing")
+
+
+async def _claim_root(
+    claims: LocationClaims, catalog: Catalog, places: Places, request: Request, *, began_ms: int
+) -> None:
+    me = root_holder(claims.lake, catalog, request, began_ms=began_ms)
+    if unfree := await claims.write(me, places) or await claims.look():
+        raise unfree.error
+
+
+async def _or_withdraw(claims: LocationClaims, work: Awaitable[T]) -> T:
+    """What the work returns; if it fails, its location claims are withdrawn."""
+    try:
+        return await work
+    except SandurError:
+        await claims.lake.background.run("withdraw location claims", claims.withdraw())
+        raise

@@ -30,6 +30,8 @@ from sandur.operations.idempotency import claim_for, hold_claim, require_claim, 
 from sandur.operations.index import update
 from sandur.operations.index.truth import list_child_namespaces, list_keys
 from sandur.operations.lake import Lake
+from sandur.operations.locations.claims import release_places
+from sandur.operations.locations.standing import catalog_places
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.names import (
     catalog_exists,
@@ -118,6 +120,9 @@ async def drop_catalog(lake: Lake, name: str, *, force: bool, request: Request) 
         authorize=lambda found: authorize_catalog(lake, found, missing=catalog_not_found(name)),
         cascade=cascade if force else None,
     ).run()
+    if dropped := lake.catalog(name).last_seen:  # P10; the janitor removes what must wait for a purge (P12).
+        releasing = release_places(lake, dropped.value.id, catalog_places(dropped.value))
+        await lake.background.run("release location claims", releasing)
 
 
 @dataclass

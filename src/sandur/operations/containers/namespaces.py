@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Namespace, checked_namespace
 from sandur.catalog.index import namespaces_scope, place_of
-from sandur.catalog.locations import check_property_keys, checked_location, folder_name, hadoop_form, normalize_location
+from sandur.catalog.locations import check_property_keys, folder_name, hadoop_form, named_address
 from sandur.catalog.paging import Page
 from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import Catalog, Claim, NamespaceRecord, Request
@@ -25,7 +25,7 @@ from sandur.operations.access import (
     namespace_chain,
     read_authority,
 )
-from sandur.operations.containers.catalogs import ensure_catalog, find_catalog, load_catalog
+from sandur.operations.containers.catalogs import add_root, ensure_catalog, find_catalog, load_catalog
 from sandur.operations.containers.records import (
     RecordChange,
     catalog_not_found,
@@ -39,6 +39,7 @@ from sandur.operations.idempotency import claim_for, hold_claim, run_exactly_onc
 from sandur.operations.index import update as indexing
 from sandur.operations.index.lists import find_namespace, list_entries
 from sandur.operations.lake import Lake
+from sandur.operations.locations.placement import catalog_id_of, realm_of
 from sandur.operations.tables.names import confirm_parent, is_namespace_visible, namespace_not_found, resolve_namespace
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT
@@ -195,8 +196,21 @@ def namespace_change(
             missing = namespace_not_found(namespace)
             await authorize_namespace(lake, namespace, missing=missing, namespace_id=found.id)
 
-    place, cell = place_of(namespace), lake.namespace(namespace)
-    return RecordChange(lake, cell, request, operation, decide, place=place, read=read, authorize=authorize)
+    async def secure(record: NamespaceRecord) -> None:
+        if location := record.properties.get("location"):
+            await add_root(lake, namespace.catalog, location, request)
+
+    return RecordChange(
+        lake,
+        lake.namespace(namespace),
+        request,
+        operation,
+        decide,
+        place=place_of(namespace),
+        read=read,
+        write_aside=secure,
+        authorize=authorize,
+    )
 
 
 def _view(catalog: Catalog, namespace: Namespace, properties: Mapping[str, str]) -> NamespaceView:
@@ -225,6 +239,7 @@ class NamespaceCreation:
         self._claim = claim_for(self.lake, self.request, CREATE_NAMESPACE)
         self._change = signature_of(self.lake, self.request, CREATE_NAMESPACE)
         self._id = self.lake.clock.new_uuid()
+        self._catalog_id = ""
         self._is_marked = False
         self._is_uncertain = False
         self._made: NamespaceRecord | None = None
@@ -274,6 +289,8 @@ class NamespaceCreation:
                 await hold_claim(self._claim, namespace_id=self._id)  # C7: an earlier attempt has not succeeded.
                 await self._create_parent()
                 continue
+            if location := self.properties.get("location"):
+                await add_root(self.lake, self.namespace.catalog, location, self.request)
             written = await self._write(found, parent)
             if written and await self._is_confirmed(written):
                 return catalog
@@ -291,7 +308,9 @@ class NamespaceCreation:
         """The id of the parent namespace; None if it does not exist, and on the first level."""
         if self.namespace.parent is None:
             return None
-        found = await resolve_namespace(self.lake, self.namespace.parent)
+        parent = self.namespace.parent
+        found = await resolve_namespace(self.lake, parent)
+        self._catalog_id = catalog_id_of(parent, found.value) if found else ""
         return found.value.id if found else None
 
     async def _create_parent(self) -> None:
@@ -323,6 +342,7 @@ class NamespaceCreation:
             state="new",
             id=self._id,
             parent_id=parent,
+            catalog_id=self._catalog_id if self.namespace.parent else "",
             comment=self.comment,
             properties=dict(self.properties),
             owner=principal,
@@ -362,4 +382,4 @@ class NamespaceCreation:
 def check_namespace_location(lake: Lake, catalog: Catalog, properties: Mapping[str, str]) -> None:
     """Invalid if the namespace places its tables outside of the storage of its catalog."""
     if location := properties.get("location"):
-        checked_location(location, (normalize_location(catalog.root), *lake.locations.others))
+        named_address(location, realm_of(lake, catalog))

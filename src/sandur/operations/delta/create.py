@@ -7,7 +7,7 @@ By path: write version 0 if the location has none; with a name, register the tab
 from typing import Final, NamedTuple
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.locations import checked_location, normalize_location
+from sandur.catalog.locations import normalize_location
 from sandur.catalog.records import DeltaTable, Request
 from sandur.delta.columns import columns_from_api, encode_columns
 from sandur.delta.coordination import check_uniform, published_name
@@ -28,9 +28,9 @@ from sandur.operations.delta.tables import (
     stage_table,
 )
 from sandur.operations.lake import Lake
+from sandur.operations.locations.placement import check_place
 from sandur.operations.tables.creation import name_taken
 from sandur.operations.tables.names import allowed_roots
-from sandur.operations.tables.overlaps import check_places
 
 ENGINE: Final = "Sandur"
 
@@ -129,8 +129,8 @@ async def _write_first_commit(lake: Lake, plan: CreatePlan) -> int:
 
 async def _planned_at(lake: Lake, location: str, definition: TableDefinition, catalog: str) -> CreatePlan:
     plain = normalize_location(location)
-    checked_location(plain, await allowed_roots(lake, catalog))
-    await check_places(lake, (plain,))
+    await allowed_roots(lake, catalog)
+    await check_place(lake, catalog, plain)
     return plan_table(definition, location=plain, table_id=lake.clock.new_uuid(), committer="path")
 
 

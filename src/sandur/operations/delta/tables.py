@@ -1,5 +1,6 @@
 """Delta tables and other tables of the Unity Catalog API: staged, created, found, renamed and dropped."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,21 +9,16 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.infos import with_rename
-from sandur.catalog.locations import (
-    MANAGED_FOLDER,
-    check_free,
-    check_length,
-    checked_external_location,
-    normalize_location,
-)
+from sandur.catalog.locations import canonical_address, check_length, normalize_location
 from sandur.catalog.records import BoundRecord, Claim, DeltaStage, DeltaTable, Request, Uniform
 from sandur.delta.protocol import check_table_id
-from sandur.errors import BadRequest, Busy, Forbidden, Invalid, NotFound, SandurError, WrongFormat
+from sandur.errors import Busy, Forbidden, Invalid, NotFound, SandurError, WrongFormat
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import with_creation
 from sandur.operations.delta.publishing import STAGED_FOLDER
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
+from sandur.operations.locations.placement import resolve_placed_namespace
 from sandur.operations.receipts import DeltaReceipts, first_delta_commit
 from sandur.operations.tables.creation import Creation, Draft, NewRecord, name_taken
 from sandur.operations.tables.drop import drop_name
@@ -30,11 +26,10 @@ from sandur.operations.tables.names import (
     EVERY_FORMAT,
     ResolvedName,
     allowed_roots,
+    default_location,
     namespace_not_found,
     resolve_name,
-    resolve_namespace,
 )
-from sandur.operations.tables.overlaps import occupied_places
 from sandur.operations.tables.rename import rename
 from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned, gather_all
@@ -50,19 +45,17 @@ async def stage_table(lake: Lake, identifier: Identifier, *, principal: str = ""
     Raises AlreadyExists if the name is taken. The same free name can be staged any number of times.
     """
     checked_identifier(identifier)
-    roots = await allowed_roots(lake, identifier.catalog)
-    namespace, found, occupied = await gather_all(
-        (resolve_namespace(lake, identifier.namespace), resolve_name(lake, identifier), occupied_places(lake))
+    await allowed_roots(lake, identifier.catalog)
+    namespace, found = await gather_all(
+        (resolve_placed_namespace(lake, identifier.namespace), resolve_name(lake, identifier))
     )
     if namespace is None:
         await load_catalog(lake, identifier.catalog)  # Raises NotFound if it is the catalog that is missing.
         raise namespace_not_found(identifier.namespace)
     if found:
         raise name_taken(identifier, found.name.value, "table")
-    parent = namespace.value.properties.get("location") or roots[0]
     uuid = lake.clock.new_uuid()
-    location = f"{normalize_location(parent)}/{MANAGED_FOLDER}/tables/{uuid}"
-    check_free((location,), occupied)
+    location = normalize_location(default_location(lake, identifier, uuid))
     now_ms = lake.clock.now_ms()
     stage = DeltaStage(
         uuid=uuid,
@@ -94,11 +87,9 @@ async def load_stage_at(lake: Lake, location: str) -> DeltaStage:
     """The stage at a location, which ends in the stage's id; raises NotFound if there is none."""
     check_length("location", location)
     plain = normalize_location(location)
+    uuid = canonical_address(location).generated_for
     missing_there = NotFound(f"Staging table does not exist at location {location}", subject="table")
-    try:
-        found = await lake.delta_stage(plain.rpartition("/")[2]).read()
-    except BadRequest:  # The last part of the location is not an id.
-        raise missing_there from None
+    found = await lake.delta_stage(uuid).read() if uuid else None
     if found is None or normalize_location(found.value.location) != plain:
         raise missing_there
     return found.value
@@ -123,21 +114,18 @@ class NewTable(msgspec.Struct, frozen=True, kw_only=True):
     uniform: Uniform | None = None
 
 
-async def create_external(
-    lake: Lake, wanted: NewTable, *, request: Request, external_roots: tuple[str, ...] = ()
-) -> DeltaTable:
+async def create_external(lake: Lake, wanted: NewTable, *, request: Request) -> DeltaTable:
     """Create a view, or a table whose files the catalog does not own; raises AlreadyExists if the name is taken.
 
-    The location must be below the catalog's root, an allowed location, or one of `external_roots` (normalized), and
-    outside the folder of managed tables.
+    The location must be below the catalog's root or an allowed location, and outside the folders of managed tables.
     """
     checked_identifier(wanted.identifier)
     location = ""
     if wanted.table_type not in _VIEWS:
         if not wanted.location:
             raise Invalid("an external table needs a storage location")
-        roots = (*await allowed_roots(lake, wanted.identifier.catalog), *external_roots)
-        location = checked_external_location(wanted.location, roots)
+        await allowed_roots(lake, wanted.identifier.catalog)
+        location = normalize_location(wanted.location)
     draft = _Draft(lake, replace(wanted, location=location), request)
     return await Creation(lake, wanted.identifier, draft, request, CREATE).run()
 
@@ -236,6 +224,10 @@ class _Draft(Draft[DeltaTable]):
     format: Format = "delta"
 
     @property
+    def named_locations(self) -> Sequence[str]:
+        return (self.wanted.location,) if self.wanted.location and self.uuid is None else ()
+
+    @property
     def kind(self) -> Kind:
         return "view" if self.wanted.table_type in _VIEWS else "table"
 
@@ -245,7 +237,7 @@ class _Draft(Draft[DeltaTable]):
         etag = self.lake.clock.new_id()
         table = DeltaTable(uuid=uuid, table_uuid=uuid, state="unbound", kind=self.kind, etag=etag, **content)
         table = with_creation(self.lake, table, self.request)
-        return NewRecord(table, table, places=(table.location,) if table.location else ())
+        return NewRecord(table, table, locations=(table.location,) if table.location else ())
 
     async def found(self, pointer: Versioned[BoundRecord]) -> DeltaTable | None:
         return pointer.value if isinstance(pointer.value, DeltaTable) else None

@@ -5,14 +5,14 @@ the current metadata file last. So a missing file leaves no files behind that on
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
 
 from sandur.avro.container import open_container, read_records
-from sandur.catalog.locations import MANAGED_FOLDER, checked_location, is_within, normalize_location
+from sandur.catalog.locations import canonical_address, checked_location, is_within, normalize_location
 from sandur.errors import Invalid, SwapLost
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
@@ -77,12 +77,16 @@ class Purge:
 
     A client may have written any path into a manifest. Only files in one of the table's `folders`, and below one of the
     `roots` of its catalog, are deleted; the others are counted as `left`.
+
+    P11: the versions of some files are read, then `confirm` reads the record of the table again, then the files are
+    deleted at those versions. So no file is deleted that another table wrote after it got the place.
     """
 
     lake: Lake
     folders: Sequence[str]
     roots: Sequence[str]
     budget: Budget
+    confirm: Callable[[], Awaitable[None]]
     removed: int = 0
     left: int = 0
     _seen: LruCache[str, bool] = field(default_factory=lambda: LruCache(MANIFESTS_REMEMBERED_MAX))
@@ -130,22 +134,25 @@ class Purge:
     async def remove(self, locations: Iterable[str]) -> None:
         waiting = list(locations)
         while waiting:
-            some = self.budget.next_files()
-            await gather_all(self._remove(location) for location in waiting[:some])
-            del waiting[:some]
+            some = waiting[: self.budget.next_files()]
+            own = [location for location in some if self._is_own(location)]
+            self.left += len(some) - len(own)
+            del waiting[: len(some)]
+            holders = [self.lake.locations.holder(location) for location in own]
+            heads = await gather_all(store.head(key) for store, key in holders)
+            found = [(store, listed) for (store, _), listed in zip(holders, heads, strict=True) if listed]
+            if found:
+                await self.confirm()
+                await gather_all(self._remove(store, listed) for store, listed in found)
 
-    async def _remove(self, location: str) -> None:
-        if not self._is_own(location):
-            self.left += 1
-            return
+    async def _remove(self, store: ObjectStore, listed: Listed) -> None:
         try:
-            existed = await self.lake.locations.remove(location)
+            await store.delete(listed.key, expected=listed.version)
         except SwapLost:  # Replaced at this moment: this is another file.
             self.left += 1
             return
-        if existed:
-            self.removed += 1
-            self.budget.files -= 1
+        self.removed += 1
+        self.budget.files -= 1
 
     def _is_own(self, location: str) -> bool:
         plain = normalize_location(location)
@@ -156,19 +163,23 @@ class Purge:
         return any(is_within(plain, folder) and plain != folder for folder in self.folders)
 
 
-async def delete_folder(lake: Lake, location: str, budget: Budget) -> int:
+async def delete_folder(
+    lake: Lake, location: str, uuid: str, budget: Budget, *, confirm: Callable[[], Awaitable[None]]
+) -> int:
     """Delete all files in the folder of a managed Delta table and return their number; BudgetSpent if there are more.
 
-    Such a folder is named by the uuid of its table and holds nothing else. Invalid for any other folder.
+    Such a folder is named by the uuid of its table and holds nothing else. Invalid for any other folder. `confirm` runs
+    between the list of files and their deletion (P11).
     """
     plain = normalize_location(location)
-    if plain.rsplit("/", 3)[1:3] != [MANAGED_FOLDER, "tables"]:
+    if canonical_address(location).generated_for != uuid:
         raise Invalid(f"{location} is not the folder of a managed table")
     store, folder = lake.locations.holder(f"{plain}/_")
     folder = folder.removesuffix("_")
     removed = 0
     while page := await store.list(folder, limit=DELETES_AT_ONCE):
         some = page[: budget.next_files()]
+        await confirm()
         removed += sum(await gather_all(_delete(store, listed, budget) for listed in some))
     # An unused folder has no last file with which it would be removed.
     lake.locations.remove_empty_folder(f"{plain}/{STAGED_FOLDER}")

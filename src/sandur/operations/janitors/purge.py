@@ -1,7 +1,8 @@
-"""Work through the purge queue: delete the files of tables that were dropped with a purge, and no other files.
+"""Work through the purge queue: delete the files of tables that were dropped with a purge, and no other files (P11).
 
-An order is carried out if its drop happened, and after `purge_delay`. It is blocked for good if a living table, volume
-or model may need the files. The order is deleted after all files, so that a run that dies is repeated.
+An order is carried out if its drop happened, and after `purge_delay`. It is blocked for good if something that lives
+may need the files. The record of the table is ended after all files are gone, then its location claims are removed, and
+the order last: a run that dies is repeated, and deletes no file once the record is ended.
 """
 
 from collections import Counter
@@ -10,17 +11,19 @@ from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from sandur.catalog.locations import is_within, normalize_location
-from sandur.catalog.records import BoundRecord, DeltaTable, PurgeOrder, Securable
-from sandur.errors import BadRequest, Conflict, NotFound, SandurError, SwapLost
+from sandur.catalog.location_claims import Holder, Owner
+from sandur.catalog.locations import Address, canonical_address, normalize_location
+from sandur.catalog.records import BoundRecord, DeltaTable, Pointer, PurgeOrder, Securable
+from sandur.errors import BadRequest, Conflict, Invalid, NotFound, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.janitors.files import Budget, BudgetSpent, Purge, delete_folder
 from sandur.operations.janitors.sweep import DAY_MS, OnError, Swept, is_older
 from sandur.operations.lake import Lake
+from sandur.operations.locations.claims import Completeness, find_living, release_places
+from sandur.operations.locations.placement import locations_of
 from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.drop import is_drop_confirmed
-from sandur.operations.tables.names import allowed_roots, settle_name
-from sandur.operations.tables.overlaps import Table, known_places, living_securables, living_tables, table_folders
+from sandur.operations.tables.names import catalog_home, settle_name
 from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned
 from sandur.storage.contract import Listed
@@ -36,7 +39,7 @@ class PurgeTarget(NamedTuple):
     """A table to purge: the order, the record of the dropped table, and the folders of its files."""
 
     order: Versioned[PurgeOrder]
-    record: Table
+    record: Versioned[Pointer | DeltaTable]
     folders: Sequence[str]
 
 
@@ -57,11 +60,11 @@ class _Queue:
     async def run(self, position: str) -> Swept:
         folder = self._lake.layout.purge_orders_folder()
         page = await self._lake.store.list(folder, after=position or None, limit=ORDERS_MAX)
-        targets = [target for listed in page if (target := await self._guard(listed.key, self._open_order(listed)))]
-        # A pointer that cannot be read may be that of a neighbour: then no files are deleted.
-        checked = await self._guard("pointers", _with_neighbours(self._lake, targets))
-        for target, neighbour in checked or ():
-            await self._guard(str(target.order.value.identifier), self._purge(target, neighbour))
+        if not await self._lake.feature(Completeness).is_complete():  # P13: claims that are missing protect no files.
+            return Swept({"kept": len(page)}, "")
+        for listed in page:
+            if target := await self._guard(listed.key, self._open_order(listed)):
+                await self._guard(str(target.order.value.identifier), self._purge(target))
         return Swept(self._counts, page[-1].key if len(page) == ORDERS_MAX else "")
 
     async def _guard(self, what: str, work: Awaitable[T]) -> T | None:
@@ -96,39 +99,55 @@ class _Queue:
 
     async def _target(self, order: Versioned[PurgeOrder]) -> PurgeTarget | None:
         found = await self._lake.bound_record(order.value.uuid, order.value.format).read()
-        record = found.value if found else None
+        if found is None or isinstance(found.value, Securable):
+            await self._remove(order)
+            return None
+        if found.value.is_ended:  # All files are gone: from here on none is deleted.
+            await self._finish(order, found.value)
+            return None
+        record: Versioned[Pointer | DeltaTable] = Versioned(found.value, found.version)
         try:
-            folders = () if record is None or isinstance(record, Securable) else await table_folders(self._lake, record)
+            folders = await _folders(self._lake, found.value)
         except BadRequest as error:
             await self._block(order, str(error))
             return None
-        if record is None or isinstance(record, Securable) or not folders:
-            await self._remove(order)
-            return None
         return PurgeTarget(order, record, folders)
 
-    async def _purge(self, target: PurgeTarget, neighbour: BoundRecord | None) -> None:
+    async def _purge(self, target: PurgeTarget) -> None:
         """Delete the files, or some of them if the budget is spent, or block the order."""
-        if isinstance(neighbour, Securable) and neighbour.state != "live":
-            self._counts["kept"] += 1  # Its creation is refused while the order is open, or the next run finds it live.
-            return
-        if neighbour:
-            await self._block(target.order, f"{neighbour.kind} {neighbour.uuid} may need the files")
-            return
-        catalog = target.order.value.identifier.catalog
-        roots = tuple(map(normalize_location, await allowed_roots(self._lake, catalog)))
-        purge = Purge(self._lake, target.folders, roots, self._budget)
+        lake, record = self._lake, target.record.value
         try:
-            await _delete_files(purge, target.record)
+            for folder in target.folders:
+                await _check_folder(lake, target.order.value, record, folder)
+        except BadRequest as error:
+            await self._block(target.order, str(error))
+            return
+        cell = lake.bound_record(record.uuid, record.format)
+
+        async def confirm() -> None:
+            """P11: the table is still dropped, and its record as it was before the versions of the files were read."""
+            again = await cell.read()
+            if again is None or again.version != target.record.version:
+                raise SwapLost(f"table {record.uuid}: its record has changed")
+
+        roots = await _roots(lake, target.order.value.identifier.catalog)
+        purge = Purge(lake, target.folders, roots, self._budget, confirm)
+        try:
+            await _delete_files(purge, record)
         except BudgetSpent:
             self._counts["kept"] += 1
         except BadRequest as error:
             await self._block(target.order, str(error))
         else:
-            await self._remove(target.order)
+            ended = await cell.swap(replace(record, is_ended=True), expected=target.record.version)
+            await self._finish(target.order, ended.value)
         finally:
             self._counts["files_removed"] += purge.removed
             self._counts["files_left"] += purge.left
+
+    async def _finish(self, order: Versioned[PurgeOrder], record: BoundRecord) -> None:
+        await release_places(self._lake, record.uuid, record.places)
+        await self._remove(order)
 
     async def _remove(self, order: Versioned[PurgeOrder]) -> None:
         await self._lake.purge_order(order.value.table_uuid, order.value.drop).empty(expected=order.version)
@@ -150,9 +169,52 @@ async def _is_dropped(lake: Lake, order: PurgeOrder) -> bool:
     return await is_drop_confirmed(lake, order)
 
 
-async def _delete_files(purge: Purge, pointer: Table) -> None:
+async def _folders(lake: Lake, record: Pointer | DeltaTable) -> Sequence[str]:
+    """The folders of a dropped table: those of its metadata, and the places that it had. BadRequest if not readable."""
+    if isinstance(record, DeltaTable):
+        return (normalize_location(record.location),)
+    try:
+        located = locations_of((await load_head(lake, record.kind, record.head)).metadata) if record.head else ()
+    except NotFound:  # All other files were deleted before the metadata file.
+        located = ()
+    return tuple(dict.fromkeys((*map(normalize_location, located), *record.places)))
+
+
+async def _roots(lake: Lake, name: str) -> Sequence[str]:
+    """The roots below which the files of a catalog lie, also of one that was dropped."""
+    catalog = await lake.catalog(name).read()
+    root = catalog.value.root if catalog and catalog.value.root else catalog_home(lake, name)
+    return (normalize_location(root), *lake.locations.others)
+
+
+async def _check_folder(lake: Lake, order: PurgeOrder, record: BoundRecord, folder: str) -> None:
+    """P11, P13: raise Invalid if something else that lives may need files in the folder."""
+    address = canonical_address(folder)
+    if str(address) not in record.places and _may_be_anothers(lake, record, address):
+        raise Invalid(f"{folder} may hold files of other tables")
+    found = lake.catalog(order.identifier.catalog).last_seen or await lake.catalog(order.identifier.catalog).read()
+    owner = Owner(tenant=lake.layout.tenant, workspace=lake.layout.workspace, record=record.format, uuid=record.uuid)
+    me = Holder(kind="place", owner=owner, home=found.value.id if found else "", began_ms=order.ordered_ms)
+    if other := await find_living(lake, me, address):
+        who = f"{other.what} {other.owner.uuid}" if other.workspace == me.workspace else "something else"
+        raise Invalid(f"{who} may need the files")
+
+
+def _may_be_anothers(lake: Lake, record: BoundRecord, address: Address) -> bool:
+    """Whether a folder without a claim of the table is a place, or lies around places, that the catalog generates."""
+    if address.is_managed:
+        return address.generated_for not in {record.uuid, record.table_uuid}
+    store, area = canonical_address(lake.locations.own), canonical_address(lake.area)
+    if not address.overlaps(store):
+        return False
+    return not address.is_within(area) or len(address.segments) <= len(area.segments) + 1
+
+
+async def _delete_files(purge: Purge, pointer: Pointer | DeltaTable) -> None:
     if isinstance(pointer, DeltaTable):
-        purge.removed += await delete_folder(purge.lake, pointer.location, purge.budget)
+        purge.removed += await delete_folder(
+            purge.lake, pointer.location, pointer.uuid, purge.budget, confirm=purge.confirm
+        )
         return
     if pointer.head is None:
         return
@@ -165,36 +227,3 @@ async def _delete_files(purge: Purge, pointer: Table) -> None:
     if previous := pointer.head.previous_metadata_location:  # A view has no log of metadata files.
         await purge.remove([previous])
     await purge.remove([pointer.head.metadata_location])
-
-
-async def _with_neighbours(lake: Lake, targets: Sequence[PurgeTarget]) -> list[tuple[PurgeTarget, BoundRecord | None]]:
-    """Each target with a living record that may need its files, or None.
-
-    This reads the record of every table, volume and model once for all targets. One that would need the files later is
-    refused: a table by `check_not_purged`, a volume by `find_table_overlap`.
-    """
-    if not targets:
-        return []
-    neighbours: dict[int, BoundRecord] = {}
-
-    def compare(other: BoundRecord) -> None:
-        for at, target in enumerate(targets):
-            if at not in neighbours and may_share(target, other):
-                neighbours[at] = other
-
-    async for table in living_tables(lake):
-        compare(table)
-    for securable in await living_securables(lake):
-        compare(securable)
-    return [(target, neighbours.get(at)) for at, target in enumerate(targets)]
-
-
-def may_share(target: PurgeTarget, other: BoundRecord) -> bool:
-    """Whether a living record may need files of the target: it is the same table, or the locations overlap."""
-    if other.uuid == target.record.uuid:
-        return False
-    if other.table_uuid == target.record.table_uuid:
-        return True
-    return any(
-        is_within(file, own) or is_within(own, folder) for file, folder in known_places(other) for own in target.folders
-    )

@@ -12,10 +12,12 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from sandur.catalog.locations import find_overlap
+from sandur.catalog.location_claims import Holder, Owner
+from sandur.catalog.locations import canonical_address
 from sandur.catalog.records import (
     BoundRecord,
     Catalog,
+    DeltaStage,
     DeltaTable,
     ModelVersion,
     NamespaceRecord,
@@ -24,15 +26,16 @@ from sandur.catalog.records import (
     head_of,
 )
 from sandur.catalog.users import User
+from sandur.errors import SwapLost
 from sandur.operations.containers.records import help_predecessor
 from sandur.operations.janitors.files import Budget, BudgetSpent, delete_folder
 from sandur.operations.janitors.sweep import Janitor, Outcome, is_older, key_age_ms, read_listed
 from sandur.operations.lake import Lake
+from sandur.operations.locations.claims import Completeness, find_living
 from sandur.operations.receipts import Receipts
 from sandur.operations.tables.names import active_record, settle_name
-from sandur.operations.tables.overlaps import occupied_places
 from sandur.settings import Settings, seconds_of
-from sandur.storage.cell import Cell, Versioned
+from sandur.storage.cell import Cell, Versioned, gather_all
 from sandur.storage.contract import Listed
 from sandur.storage.layout import Layout
 
@@ -74,6 +77,8 @@ async def _visit_dead(lake: Lake, cell: Cell[B], listed: Listed, found: Versione
         return "kept"
     if isinstance(pointer, DeltaTable) and await lake.delta_stage(pointer.uuid).read():
         return "kept"  # Without the record, the stage could become a table again.
+    if await _is_claimed(lake, pointer):
+        return "kept"  # P2: without the record, a new table of its uuid would get the generated place of another.
     if pointer.state == "dropped":
         order = await lake.purge_order(pointer.table_uuid, pointer.by).read()
         if order and not order.value.blocked:
@@ -83,6 +88,12 @@ async def _visit_dead(lake: Lake, cell: Cell[B], listed: Listed, found: Versione
             await lake.feature(Receipts).ensure(pointer.table_uuid, head)
     await cell.empty(expected=found.version)
     return "removed"
+
+
+async def _is_claimed(lake: Lake, pointer: BoundRecord) -> bool:
+    """Whether anyone has a claim on a place of the record."""
+    claims = await gather_all(lake.location_claim(canonical_address(place)).read() for place in pointer.places)
+    return any(claims)
 
 
 async def _is_named(lake: Lake, pointer: BoundRecord) -> bool:
@@ -177,14 +188,31 @@ async def visit_delta_stage(lake: Lake, listed: Listed) -> Outcome:
     if state in {"unbound", "condemned"}:
         return "kept"  # A creation is in progress, or the janitor of tables finds its orphan.
     if state == "killed":
-        if find_overlap((stage.location,), await occupied_places(lake, skips_damaged=False)):
+        if not await lake.feature(Completeness).is_complete() or await _is_shared(lake, stage):
             return "kept"  # A volume from the time before such volumes were refused: its files stay.
         try:
-            await delete_folder(lake, stage.location, Budget(lake.settings.janitor_objects_max))
+            budget = Budget(lake.settings.janitor_objects_max)
+            await delete_folder(lake, stage.location, stage.uuid, budget, confirm=partial(_confirm_killed, table))
         except BudgetSpent:
             return "kept"
     await cell.empty(expected=found.version)
     return "removed"
+
+
+async def _is_shared(lake: Lake, stage: DeltaStage) -> bool:
+    """Whether something that lives has a place in or around that of the stage (P13)."""
+    layout = lake.layout
+    owner = Owner(tenant=layout.tenant, workspace=layout.workspace, record="delta", uuid=stage.uuid)
+    catalog = await lake.catalog(stage.identifier.catalog).read()
+    me = Holder(kind="place", owner=owner, home=catalog.value.id if catalog else "", began_ms=stage.created_ms)
+    return await find_living(lake, me, canonical_address(stage.location)) is not None
+
+
+async def _confirm_killed(table: Cell[DeltaTable]) -> None:
+    """P11: a killed record never becomes a table, and its uuid has no other place."""
+    found = await table.read()
+    if found is None or found.value.state != "killed":
+        raise SwapLost(f"object {table.key}: the stage has become a table")
 
 
 DELTA_STAGES = Janitor(

@@ -3,30 +3,31 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
 from sandur.clock import Clock
 from sandur.errors import SandurError
-from sandur.operations.janitors import grants, leftovers, purge, records
+from sandur.operations.janitors import grants, leftovers, locations, purge, records
 from sandur.operations.janitors.lease import Lease
-from sandur.operations.janitors.sweep import OnError, sweep
+from sandur.operations.janitors.sweep import OnError, list_layouts, sweep
 from sandur.operations.lake import JANITOR_OBJECTS, JANITOR_RUNS, Counters, Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.contract import ObjectStore
-from sandur.storage.layout import TENANT_PREFIX, Layout, layout_of
+from sandur.storage.layout import Layout
 
-LAKES_MAX: Final = 10_000
 CHECKS_PER_INTERVAL: Final = 4
 SOON_SECONDS: Final = 5
 
-# A janitor runs after those that it depends on: transactions, then names, then pointers, then claims.
+# A janitor runs after those that it depends on: transactions, then names, then pointers, then claims. Location claims
+# go before the records of their owners.
 JANITORS: Final = (
     leftovers.STAGES,
     leftovers.TRANSACTIONS,
     records.NAMES,
+    locations.CLAIMS,
     records.NAMESPACES,
     records.POINTERS,
     records.DELTA_STAGES,
@@ -69,13 +70,17 @@ async def run_janitors(
     counts: Counter[str] = Counter()
     reached: dict[str, str] = dict(positions)
     has_more = False
-    steps = {janitor.name: partial(sweep, lake, janitor) for janitor in JANITORS}
-    for name, step in {**steps, PURGE: partial(purge.run_purge_queue, lake)}.items():
+    steps = {
+        **{janitor.name: partial(sweep, lake, janitor) for janitor in JANITORS},
+        locations.MIGRATE: partial(locations.migrate_locations, lake),
+        PURGE: partial(purge.run_purge_queue, lake),
+    }
+    for name, step in steps.items():
         swept = await step(position=positions.get(name, ""), on_error=on_error)
         counts.update({f"{name}_{outcome}": times for outcome, times in swept.counts.items()})
         reached[name] = swept.position
         # At the limit of deletions, and not only of visits.
-        removed = swept.counts.get("removed", 0) + swept.counts.get("files_removed", 0)
+        removed = sum(swept.counts.get(outcome, 0) for outcome in ("removed", "files_removed", "migrated"))
         has_more |= 2 * removed >= lake.settings.janitor_objects_max
         if keep and not await keep(reached):
             break
@@ -153,19 +158,3 @@ class Janitors:
             self.counters.add(JANITOR_OBJECTS, outcome, times=times)
         self.on_run(lake.layout, run.counts)
         return run
-
-
-async def list_layouts(store: ObjectStore, settings: Settings) -> AsyncIterator[Layout]:
-    """The layouts of the lakes on a store that the settings allow, found by one listing each."""
-    if settings.tenant and settings.workspace:
-        yield Layout(settings.tenant, settings.workspace)
-        return
-    after = TENANT_PREFIX
-    for _ in range(LAKES_MAX):
-        page = await store.list("", after=after, limit=1)
-        if not page or not page[0].key.startswith(TENANT_PREFIX):
-            return
-        layout = layout_of(page[0].key)
-        after = layout.end if layout else page[0].key
-        if layout and settings.tenant in {"", layout.tenant} and settings.workspace in {"", layout.workspace}:
-            yield layout

@@ -1,7 +1,7 @@
 """The sweep of one janitor over its folder: bounded, resumed where it stopped, over old objects only."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -10,14 +10,15 @@ from sandur.errors import SandurError, SwapLost
 from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned, gather_in_batches
-from sandur.storage.contract import LIST_LIMIT_MAX, Listed
-from sandur.storage.layout import Layout
+from sandur.storage.contract import LIST_LIMIT_MAX, Listed, ObjectStore
+from sandur.storage.layout import TENANT_PREFIX, Layout, layout_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 DAY_MS: Final = 86_400_000
 VISITS_AT_ONCE: Final = 16
 PAGES_MAX: Final = 100
+LAKES_MAX: Final = 10_000
 
 Outcome = Literal["removed", "settled", "kept", "changed", "failed"]
 """The result for one object: deleted, brought to a final state, left as it is, changed by another process since the
@@ -96,3 +97,19 @@ def is_older(lake: Lake, listed: Listed, age_ms: int) -> bool:
 def key_age_ms(settings: Settings) -> int:
     """How long a replay may need an object: the lifetime of an idempotency key and a day."""
     return seconds_of(settings.idempotency_key_lifetime) * 1_000 + DAY_MS
+
+
+async def list_layouts(store: ObjectStore, settings: Settings) -> AsyncIterator[Layout]:
+    """The layouts of the lakes on a store that the settings allow, found by one listing each."""
+    if settings.tenant and settings.workspace:
+        yield Layout(settings.tenant, settings.workspace)
+        return
+    after = TENANT_PREFIX
+    for _ in range(LAKES_MAX):
+        page = await store.list("", after=after, limit=1)
+        if not page or not page[0].key.startswith(TENANT_PREFIX):
+            return
+        layout = layout_of(page[0].key)
+        after = layout.end if layout else page[0].key
+        if layout and settings.tenant in {"", layout.tenant} and settings.workspace in {"", layout.workspace}:
+            yield layout

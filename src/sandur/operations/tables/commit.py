@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from sandur.catalog import locations
 from sandur.catalog.identifiers import Identifier, checked_identifier
-from sandur.catalog.locations import Occupied
 from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import AttemptedFile, Head, Pointer, Request
 from sandur.catalog.security import Authority
@@ -26,6 +25,8 @@ from sandur.operations.access import name_chain, read_authority, record_chain, r
 from sandur.operations.idempotency import ClaimLost, KeyClaim, key_hash_of
 from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import CommitQueues, Lake
+from sandur.operations.locations.claims import LocationClaims, Places
+from sandur.operations.locations.placement import added_places, holder_of, locations_of
 from sandur.operations.name_access import authorize_places
 from sandur.operations.receipts import Receipts, commit_key_of, tried_of
 from sandur.operations.tables.create import create_by_commit, named_places
@@ -56,7 +57,6 @@ from sandur.operations.tables.names import (
     name_not_found,
     resolve_name,
 )
-from sandur.operations.tables.overlaps import occupied_places
 from sandur.operations.transactions.resolution import TransactionAge, resolve_pending
 from sandur.storage.cell import Versioned, gather_all
 
@@ -68,16 +68,14 @@ _DELETES_OLD_FILES: Final = "write.metadata.delete-after-commit.enabled"
 async def commit_table(lake: Lake, identifier: Identifier, commit: TableCommit, request: Request) -> LoadedTable:
     """The table after the commit. A commit that asserts create creates the table; it needs no stage."""
     creates = any(isinstance(requirement, AssertCreate) for requirement in commit.requirements)
-    needs_roots = creates or sets_paths(commit.updates)
-    roots = await allowed_roots(lake, identifier.catalog) if needs_roots else ()
+    if creates or sets_paths(commit.updates):
+        await allowed_roots(lake, identifier.catalog)
+    check_updates(commit.updates)
     if creates:
         checked_identifier(identifier)
-        check_updates(commit.updates, None, roots)
-        return await create_by_commit(lake, identifier, commit, roots, request)
-    if needs_roots:
-        await authorize_places(lake, identifier.catalog, named_places(commit.updates))
-    change = TableChange(commit, roots, await occupied_places(lake) if needs_roots else ())
-    return loaded_table(lake, await Commit(lake, TABLES, identifier, change, request).run())
+        return await create_by_commit(lake, identifier, commit, request)
+    await authorize_places(lake, identifier.catalog, named_places(commit.updates))
+    return loaded_table(lake, await Commit(lake, TABLES, identifier, TableChange(commit), request).run())
 
 
 def sets_paths(updates: Sequence[Update]) -> bool:
@@ -88,19 +86,14 @@ def sets_paths(updates: Sequence[Update]) -> bool:
     )
 
 
-def check_updates(
-    updates: Sequence[Update], location: str | None, roots: Sequence[str], occupied: Sequence[Occupied] = ()
-) -> None:
-    """Refuse changes of reserved properties, and locations that are outside of the roots or in use."""
+def check_updates(updates: Sequence[Update]) -> None:
+    """Refuse changes of reserved properties."""
     for update in updates:
         match update:
             case SetProperties():
                 check_new_keys(update.updates)
-                locations.check_paths(update.updates, roots, occupied)
             case RemoveProperties():
                 locations.check_property_keys(update.removals)
-            case SetLocation():
-                locations.check_moved_location(update.location, location, roots, occupied)
 
 
 def changes_places(updates: Sequence[Update], location: str | None, properties: Mapping[str, str]) -> bool:
@@ -139,16 +132,15 @@ class Change(Protocol[M]):
     def operation(self, next_metadata: M) -> str:
         """The kind of change, for the receipt; empty if the change does not touch the table's data."""
 
+    @property
+    def sets_paths(self) -> bool:
+        """Whether the change may add a place (P9)."""
+
 
 class TableChange(NamedTuple):
-    """The commit of one table, with the roots below which its files may lie and the locations where they may not.
-
-    Both are empty if the commit sets no path.
-    """
+    """The commit of one table."""
 
     commit: TableCommit
-    roots: Sequence[str] = ()
-    occupied: Sequence[Occupied] = ()
 
     @property
     def asserted_uuid(self) -> str | None:
@@ -156,7 +148,6 @@ class TableChange(NamedTuple):
         return next((uuid.lower() for uuid in asserted), None)
 
     def apply(self, base: TableMetadata, *, now_ms: int) -> TableMetadata:
-        check_updates(self.commit.updates, base.location, self.roots, self.occupied)
         after = next_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
         check_added_manifests(self.commit.updates, base, after)  # M1
         return after
@@ -172,6 +163,10 @@ class TableChange(NamedTuple):
             if isinstance(update, AddSnapshot) and update.snapshot.snapshot_id == next_metadata.current_snapshot_id:
                 return (update.snapshot.summary or {}).get("operation", "")
         return ""
+
+    @property
+    def sets_paths(self) -> bool:
+        return sets_paths(self.commit.updates)
 
 
 @dataclass(frozen=True)
@@ -189,11 +184,17 @@ class Base(Generic[M]):
 
 
 class Draft(NamedTuple, Generic[M]):
-    """The next document, the head that points to it, and the state that both were decided on."""
+    """The next document, the head that points to it, the places it adds (P9), and the state they were decided on."""
 
     base: Base[M]
     document: Document[M]
     head: Head
+    added: tuple[str, ...] = ()
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """All places of the table after the commit; they only grow, because old files stay where they are."""
+        return (*self.base.pointer.value.places, *self.added)
 
 
 @dataclass
@@ -212,6 +213,11 @@ class Commit(Generic[M]):
     claim: KeyClaim | None = None
     uncertain: list[AttemptedFile] = field(default_factory=list)
     _found: ResolvedName | None = None
+    places: LocationClaims = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.places = LocationClaims(self.lake)
+        self._began_ms = self.lake.clock.now_ms()
 
     async def run(self) -> Document[M]:
         """Apply the change and return the document that is current afterwards.
@@ -233,6 +239,7 @@ class Commit(Generic[M]):
                     if draft is not None:
                         before, now_ms = draft.base.pointer, lake.clock.now_ms()
                         moved = replace(before.value, state="live", head=draft.head, pending=None, updated_ms=now_ms)
+                        moved = replace(moved, places=draft.places) if draft.added else moved
                         try:
                             # C6, C7: the commit happens here.
                             pointer = await lake.pointer(moved.uuid).swap(moved, expected=before.version)
@@ -252,6 +259,7 @@ class Commit(Generic[M]):
                 # The claim names every file of this request, also one whose swap may still be applied (C4, C5).
                 if self.claim:
                     await self.claim.release()
+                await lake.background.run("withdraw location claims", self.places.withdraw())
                 raise
             finally:
                 listing.end()
@@ -302,8 +310,15 @@ class Commit(Generic[M]):
             return None if base.is_remembered else await self._refuse(base, error)
         if metadata is base.document.metadata:
             return None if base.is_remembered else await self._answer(base.found.uuid, base.document)
+        added: tuple[str, ...] = ()
+        if self.change.sets_paths:
+            try:
+                added = await claim_added(self.places, base, metadata, self.request, began_ms=self._began_ms)
+            except Invalid as error:
+                return None if base.is_remembered else await self._refuse(base, error)
         operation = self.change.operation(metadata)
         draft = draft_next(self.lake, self.family, base, metadata, operation, self.request, now_ms=now_ms)
+        draft = draft._replace(added=added)
         return draft if await self._write_aside(draft, claim, listing) else None
 
     async def _write_aside(self, draft: Draft[M], claim: KeyClaim, listing: ListUpdate) -> bool:
@@ -496,6 +511,24 @@ async def read_base(
     if pointer is None or head is None or not is_alive(pointer):
         return None
     return Base(found, pointer, head, await load_document(lake, family, head.metadata_location))
+
+
+async def claim_added(
+    claims: LocationClaims, base: Base[M], metadata: M, request: Request, *, began_ms: int
+) -> tuple[str, ...]:
+    """P9: claim the places that a commit adds, then look. Raises Invalid or Busy if one is not free.
+
+    The pointer was read before. After a lost swap the claim is written again, because it may have been removed.
+    """
+    lake, pointer, identifier = claims.lake, base.pointer.value, base.found.identifier
+    before, after = locations_of(base.document.metadata), locations_of(metadata)
+    added: Places = added_places(lake, identifier.catalog, pointer, before, after)
+    if not added:
+        return ()
+    me = holder_of(lake, identifier, pointer.uuid, "iceberg", pointer.kind, request, began_ms=began_ms)
+    if unfree := await claims.write(me, added) or await claims.look():
+        raise unfree.error
+    return tuple(map(str, added))
 
 
 def commit_time_ms(lake: Lake, base: Base[M]) -> int:

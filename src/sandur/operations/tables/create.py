@@ -19,8 +19,16 @@ from sandur.iceberg.table_create import create_table_metadata
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, without_trailing_slash
 from sandur.iceberg.updates import AssignUuid, SetLocation, SetProperties, Update
 from sandur.operations.access import authorize_namespace
-from sandur.operations.idempotency import ClaimLost, KeyClaim, claim_for
+from sandur.operations.idempotency import ClaimLost, claim_for
 from sandur.operations.lake import Lake
+from sandur.operations.locations.claims import LocationClaims
+from sandur.operations.locations.placement import (
+    holder_of,
+    locations_of,
+    named_early,
+    places_to_claim,
+    resolve_placed_namespace,
+)
 from sandur.operations.name_access import authorize_places
 from sandur.operations.receipts import Receipts, tried_of
 from sandur.operations.tables.creation import Creation, Draft, NewRecord, name_taken
@@ -44,9 +52,7 @@ from sandur.operations.tables.names import (
     default_location,
     namespace_not_found,
     resolve_name,
-    resolve_namespace,
 )
-from sandur.operations.tables.overlaps import occupied_places, places_of
 from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned, gather_all
 from sandur.storage.contract import ABSENT
@@ -55,50 +61,54 @@ from sandur.storage.contract import ABSENT
 async def create_table(lake: Lake, namespace: Namespace, create: CreateTable, request: Request) -> LoadedTable:
     """The new table or, if the request says so, one that is only staged."""
     identifier = checked_identifier(Identifier(*namespace, create.name))
-    roots = await checked_roots(lake, namespace.catalog, create.location, create.properties or {})
+    named = await named_locations(lake, namespace.catalog, create.location, create.properties or {})
 
     def metadata(uuid: str) -> TableMetadata:
-        location = chosen_location(lake, create.location, roots, identifier, uuid)
+        location = chosen_location(lake, create.location, identifier, uuid)
         return create_table_metadata(create, location=location, table_uuid=uuid, now_ms=lake.clock.now_ms())
 
     if create.stage_create:
-        return await _stage_table(lake, identifier, metadata, request)
-    draft = DocumentDraft(lake, TABLES, request, metadata)
+        return await _Staging(lake, identifier, metadata, named, request).run()
+    draft = DocumentDraft(lake, TABLES, request, metadata, named_locations=named)
     return loaded_table(lake, await Creation(lake, identifier, draft, request, "create-table").run())
 
 
-async def checked_roots(
+async def named_locations(
     lake: Lake, catalog: str, location: str | None, properties: Mapping[str, str]
-) -> tuple[str, ...]:
-    """The roots below which a new table or view may lie; raises unless it may have these properties and places."""
+) -> Sequence[str]:
+    """The folders that a client chooses for a new table or view; raises unless it may have them and the properties."""
     check_new_keys(properties)
-    roots = await allowed_roots(lake, catalog)
-    locations.check_paths(properties, roots)
-    named = [location] if location else []
-    await authorize_places(lake, catalog, [*named, *locations.paths_of(properties)])
-    return roots
+    await allowed_roots(lake, catalog)
+    named = [*([location] if location else []), *locations.paths_of(properties)]
+    await authorize_places(lake, catalog, named)
+    return named
 
 
-async def create_by_commit(
-    lake: Lake, identifier: Identifier, commit: TableCommit, roots: Sequence[str], request: Request
-) -> LoadedTable:
+async def create_by_commit(lake: Lake, identifier: Identifier, commit: TableCommit, request: Request) -> LoadedTable:
     """The end of a create transaction: the commit's own updates build the table, whatever was staged."""
     if needs_location(commit):
-        await resolve_namespace(lake, identifier.namespace)
+        await resolve_placed_namespace(lake, identifier.namespace)
     await authorize_places(lake, identifier.catalog, named_places(commit.updates))
-    metadata = created_metadata(lake, identifier, commit, roots)
+    metadata = created_metadata(lake, identifier, commit)
     # A table of its uuid under the name is this very one (C9).
     draft = DocumentDraft(
-        lake, TABLES, request, lambda _: metadata, metadata.table_uuid, is_named_by_uuid=True, situation="create"
+        lake,
+        TABLES,
+        request,
+        lambda _: metadata,
+        metadata.table_uuid,
+        is_named_by_uuid=True,
+        named_locations=locations_of(metadata),
+        situation="create",
     )
     created = await Creation(lake, identifier, draft, request, "create-table-by-commit").run()
     await lake.background.run("forget stage", forget_stage(lake, identifier, metadata.table_uuid or ""))
     return loaded_table(lake, created)
 
 
-def created_metadata(lake: Lake, identifier: Identifier, commit: TableCommit, roots: Sequence[str]) -> TableMetadata:
+def created_metadata(lake: Lake, identifier: Identifier, commit: TableCommit) -> TableMetadata:
     """The metadata that the updates of a commit build from nothing."""
-    updates = with_defaults(lake, identifier, commit, roots)
+    updates = with_defaults(lake, identifier, commit)
     made = next_metadata(None, commit.requirements, updates, now_ms=lake.clock.now_ms())
     check_added_manifests(updates, None, made)  # M1
     return made
@@ -118,7 +128,7 @@ def needs_location(commit: TableCommit) -> bool:
     return not any(isinstance(update, SetLocation) for update in commit.updates)
 
 
-def with_defaults(lake: Lake, identifier: Identifier, commit: TableCommit, roots: Sequence[str]) -> Sequence[Update]:
+def with_defaults(lake: Lake, identifier: Identifier, commit: TableCommit) -> Sequence[Update]:
     """The updates that create a table or view, with a uuid and a location if they set none.
 
     If they set no location, the caller has read the namespace in the same request.
@@ -129,7 +139,7 @@ def with_defaults(lake: Lake, identifier: Identifier, commit: TableCommit, roots
         uuid = lake.clock.new_uuid()
         complete.insert(0, AssignUuid(uuid=uuid))
     if needs_location(commit):
-        complete.append(SetLocation(location=locations.hadoop_form(default_location(lake, identifier, roots, uuid))))
+        complete.append(SetLocation(location=locations.hadoop_form(default_location(lake, identifier, uuid))))
     return complete
 
 
@@ -155,8 +165,13 @@ class DocumentDraft(Draft[Document[M]], Generic[M]):
     uuid: str | None = None
     is_named_by_uuid: bool = False
     registered: Document[M] | None = None
+    named_locations: Sequence[str] = ()
     format: Format = "iceberg"
     situation: str = ""
+
+    @property
+    def is_registered(self) -> bool:
+        return self.registered is not None
 
     @property
     def kind(self) -> Kind:
@@ -173,7 +188,7 @@ class DocumentDraft(Draft[Document[M]], Generic[M]):
             source=request.source,
         )
         pointer = Pointer(uuid=uuid, table_uuid=self.uuid or uuid, state="unbound", kind=self.kind, head=head)
-        return NewRecord(pointer, document, document.location, tried_of(head), places_of(document.metadata))
+        return NewRecord(pointer, document, document.location, tried_of(head), locations_of(document.metadata))
 
     async def write(self, made: NewRecord[Document[M]]) -> None:
         if self.registered is None:
@@ -197,70 +212,103 @@ class DocumentDraft(Draft[Document[M]], Generic[M]):
         return refuse(identifier, by, self.kind)
 
 
-async def _stage_table(
-    lake: Lake, identifier: Identifier, metadata_of: Callable[[str], TableMetadata], request: Request
-) -> LoadedTable:
-    """Validate a create and keep it as a stage, which no reader sees: only empty directories exist at its location.
+@dataclass
+class _Staging:
+    """One request to validate a create and keep it as a stage, which no reader sees.
 
-    With a key, a retry gets the stage of the first attempt, because the claim pins its uuid.
+    Only empty directories exist at its location. A location that the client chose is claimed until the stage expires
+    (P3). With a key, a retry gets the stage of the first attempt, because the claim pins its uuid.
     """
-    if not lake.settings.stage_create:
-        raise Unsupported("stage-create is disabled (setting stage_create)")
-    claim = claim_for(lake, request, "stage-table")
-    try:
-        return await _write_stage(lake, identifier, metadata_of, lake.clock.new_uuid(), claim)
-    except ClaimLost:  # The namespace was authorized before the claim was taken (A9).
-        followed = await claim.follow()
-    except SandurError:
-        await claim.release()
-        raise
-    # The stage of the first attempt or, if that attempt did not get so far, one with the same uuid.
-    if stage := await lake.stage(identifier, followed.uuid).read():
-        return LoadedTable(metadata=bytes(stage.value.metadata), table_uuid=followed.uuid)
-    if followed.state == "done":  # Committed or expired since; the first answer is still what the client wants.
-        await resolve_namespace(lake, identifier.namespace)
-        return LoadedTable(metadata=encode_table_metadata(metadata_of(followed.uuid)), table_uuid=followed.uuid)
-    try:
-        return await _write_stage(lake, identifier, metadata_of, followed.uuid, claim)
-    except ClaimLost:
-        raise Busy(f"{identifier}: another attempt of this request is staging it") from None
 
+    lake: Lake
+    identifier: Identifier
+    metadata_of: Callable[[str], TableMetadata]
+    named: Sequence[str]
+    request: Request
 
-async def _write_stage(
-    lake: Lake, identifier: Identifier, metadata_of: Callable[[str], TableMetadata], uuid: str, claim: KeyClaim
-) -> LoadedTable:
-    namespace, found, occupied = await gather_all(
-        (resolve_namespace(lake, identifier.namespace), resolve_name(lake, identifier), occupied_places(lake))
-    )
-    missing = namespace_not_found(identifier.namespace)
-    if namespace:
-        await authorize_namespace(lake, identifier.namespace, missing=missing, namespace_id=namespace.value.id)
-    metadata = metadata_of(uuid)
-    refusal: SandurError | None
-    if namespace is None:
-        refusal = missing
-    elif found:
-        refusal = name_taken(identifier, found.name.value, "table")
-    else:
-        refusal = locations.find_overlap(places_of(metadata), occupied)
-    if refusal:
-        await claim.done(uuid=uuid, error=refusal)  # G3
-        raise refusal
-    await claim.take(uuid=uuid)
-    create_directories(lake, metadata.location)
-    body = encode_table_metadata(metadata)
-    now_ms = lake.clock.now_ms()
-    stage = Stage(
-        table_uuid=uuid,
-        identifier=identifier,
-        location=metadata.location,
-        created_ms=now_ms,
-        expires_ms=now_ms + seconds_of(lake.settings.stage_ttl) * 1_000,
-        metadata=msgspec.Raw(body),
-    )
-    await lake.stage(identifier, uuid).try_swap(stage, expected=ABSENT)  # An earlier attempt may have written it.
-    await claim.done(uuid=uuid, location=metadata.location)
-    return LoadedTable(metadata=body, table_uuid=uuid)
+    def __post_init__(self) -> None:
+        self._claim = claim_for(self.lake, self.request, "stage-table")
+        self._places = LocationClaims(self.lake)
+        self._began_ms = self.lake.clock.now_ms()
+
+    async def run(self) -> LoadedTable:
+        if not self.lake.settings.stage_create:
+            raise Unsupported("stage-create is disabled (setting stage_create)")
+        try:
+            return await self._write(self.lake.clock.new_uuid())
+        except ClaimLost:  # The namespace was authorized before the claim was taken (A9).
+            await self._withdraw()
+            return await self._follow(await self._claim.follow())
+        except SandurError:
+            await self._claim.release()
+            await self._withdraw()
+            raise
+
+    async def _withdraw(self) -> None:
+        await self.lake.background.run("withdraw location claims", self._places.withdraw())
+
+    async def _follow(self, followed: Claim) -> LoadedTable:
+        """The stage of the first attempt or, if that attempt did not get so far, one with the same uuid."""
+        if stage := await self.lake.stage(self.identifier, followed.uuid).read():
+            return LoadedTable(metadata=bytes(stage.value.metadata), table_uuid=followed.uuid)
+        if followed.state == "done":  # Committed or expired since; the first answer is still what the client wants.
+            await resolve_placed_namespace(self.lake, self.identifier.namespace)
+            metadata = encode_table_metadata(self.metadata_of(followed.uuid))
+            return LoadedTable(metadata=metadata, table_uuid=followed.uuid)
+        try:
+            return await self._write(followed.uuid)
+        except ClaimLost:
+            raise Busy(f"{self.identifier}: another attempt of this request is staging it") from None
+
+    async def _write(self, uuid: str) -> LoadedTable:
+        lake, identifier = self.lake, self.identifier
+        early = named_early(lake, identifier, self.named) if self.named else {}
+        me = holder_of(lake, identifier, uuid, "iceberg", "table", self.request, began_ms=self._began_ms)
+        namespace, found, unfree = await gather_all(
+            (
+                resolve_placed_namespace(lake, identifier.namespace),
+                resolve_name(lake, identifier),
+                self._places.write(me, early),  # P3
+            )
+        )
+        missing = namespace_not_found(identifier.namespace)
+        if namespace:
+            await authorize_namespace(lake, identifier.namespace, missing=missing, namespace_id=namespace.value.id)
+        refusal: SandurError | None
+        if namespace is None:
+            refusal = missing
+        elif found:
+            refusal = name_taken(identifier, found.name.value, "table")
+        elif unfree := unfree or await self._places.look():  # P4
+            refusal = unfree.error
+        else:
+            refusal = None
+        if isinstance(refusal, Busy):
+            raise refusal
+        if refusal:
+            await self._claim.done(uuid=uuid, error=refusal)  # G3
+            raise refusal
+        metadata = self.metadata_of(uuid)
+        places_to_claim(lake, identifier, uuid, locations_of(metadata))  # Raises Invalid for a reserved folder.
+        return await self._keep(uuid, metadata)
+
+    async def _keep(self, uuid: str, metadata: TableMetadata) -> LoadedTable:
+        lake, identifier = self.lake, self.identifier
+        await self._claim.take(uuid=uuid)
+        create_directories(lake, metadata.location)
+        body = encode_table_metadata(metadata)
+        now_ms = lake.clock.now_ms()
+        stage = Stage(
+            table_uuid=uuid,
+            identifier=identifier,
+            location=metadata.location,
+            created_ms=now_ms,
+            expires_ms=now_ms + seconds_of(lake.settings.stage_ttl) * 1_000,
+            metadata=msgspec.Raw(body),
+        )
+        await lake.stage(identifier, uuid).try_swap(stage, expected=ABSENT)  # An earlier attempt may have written it.
+        await self._claim.done(uuid=uuid, location=metadata.location)
+        return LoadedTable(metadata=body, table_uuid=uuid)
 
 
 async def forget_stage(lake: Lake, identifier: Identifier, uuid: str) -> None:
@@ -271,11 +319,11 @@ async def forget_stage(lake: Lake, identifier: Identifier, uuid: str) -> None:
             await cell.empty(expected=stage.version)
 
 
-def chosen_location(lake: Lake, wanted: str | None, roots: tuple[str, ...], identifier: Identifier, uuid: str) -> str:
-    """The requested location, if it is allowed, in the form of the request; without a request the default."""
+def chosen_location(lake: Lake, wanted: str | None, identifier: Identifier, uuid: str) -> str:
+    """The requested location, in the form of the request; without a request the default."""
     if not wanted:
-        return locations.hadoop_form(default_location(lake, identifier, roots, uuid))
-    return locations.checked_location(without_trailing_slash(wanted), roots)
+        return locations.hadoop_form(default_location(lake, identifier, uuid))
+    return without_trailing_slash(wanted)
 
 
 def create_directories(lake: Lake, location: str) -> None:

@@ -3,13 +3,13 @@
 import contextlib
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind
-from sandur.catalog.locations import Occupied, find_overlap
+from sandur.catalog.location_claims import Holder
 from sandur.catalog.records import (
     AttemptedFile,
     BoundRecord,
@@ -18,15 +18,23 @@ from sandur.catalog.records import (
     NameRecord,
     Pointer,
     Request,
-    Securable,
     head_of,
 )
-from sandur.errors import AlreadyExists, Busy, SandurError, SwapLost
+from sandur.errors import AlreadyExists, Busy, Invalid, SandurError, SwapLost
 from sandur.operations.access import authorize_namespace
 from sandur.operations.idempotency import ClaimLost, claim_for
 from sandur.operations.index import update
 from sandur.operations.index.update import PreparedInsert, insert_entry, is_insert_current, prepare_insert
 from sandur.operations.lake import Lake
+from sandur.operations.locations.claims import LocationClaims, Refusal
+from sandur.operations.locations.placement import (
+    check_uuid_free,
+    end_generated,
+    holder_of,
+    named_early,
+    places_to_claim,
+    resolve_placed_namespace,
+)
 from sandur.operations.tables.documents import missing_file, request_id
 from sandur.operations.tables.names import (
     NameSlot,
@@ -35,10 +43,8 @@ from sandur.operations.tables.names import (
     bind_pointer,
     confirm_namespace,
     namespace_not_found,
-    resolve_namespace,
     settle_name,
 )
-from sandur.operations.tables.overlaps import find_table_overlap, occupied_places
 from sandur.storage.cell import Attempts, Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT
 
@@ -51,14 +57,14 @@ class NewRecord(Generic[T]):
     """What a creation writes before the name: the pointer, and the answer to the client.
 
     If there is a metadata file, `hint` is the location that the name remembers and `tried` is what the claim records.
-    `places` are the folders of its files.
+    `locations` are the folders of its files.
     """
 
     pointer: BoundRecord
     answer: T
     hint: str = ""
     tried: AttemptedFile | None = None
-    places: Sequence[str] = ()
+    locations: Sequence[str] = ()
 
 
 class Draft(Protocol[T]):
@@ -77,8 +83,18 @@ class Draft(Protocol[T]):
     @property
     def kind(self) -> Kind: ...
 
+    @property
+    def named_locations(self) -> Sequence[str]:
+        """The folders that the client chose; the catalog chooses the others."""
+        return ()
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether its files exist already; they may lie where those of a dropped table lay (P2)."""
+        return False
+
     def made(self, uuid: str) -> NewRecord[T]:
-        """The record for that uuid; `Creation` adds the name, the state and the request.
+        """The record for that uuid; `Creation` adds the name, the state, the request and the places.
 
         It is called after the namespace was read, for `default_location`.
         """
@@ -144,10 +160,16 @@ class Creation(Generic[T]):
     _aside: tuple[str, NewRecord[T]] | None = None
     _insert: PreparedInsert | None = None
     _is_listed: bool = False
-    # The locations where no table may lie, as read before anything was written.
-    _occupied: Sequence[Occupied] | None = None
+    # Why the places that the client chose are not free, as found in the first round.
+    _unfree: Refusal | None = None
     # Whether the name may have been written for this uuid before: then the pointer is read after the name (N7).
     _is_retry: bool = False
+    _answered_uuid: str = ""
+    _places: LocationClaims = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._places = LocationClaims(self.lake)
+        self._began_ms = self.lake.clock.now_ms()
 
     async def run(self) -> T:
         """Create it and return the answer. Raises AlreadyExists, or NotFound if the namespace does not exist."""
@@ -160,14 +182,20 @@ class Creation(Generic[T]):
         except SandurError:
             await self.claim.release()
             raise
+        finally:
+            if self._places.is_unused_by(self._answered_uuid):
+                await self.lake.background.run("withdraw location claims", self._places.withdraw())
 
     async def _first_attempt(self) -> T:
-        namespace, slot, uuid, self._occupied = await gather_all(  # N1
+        named = self.draft.named_locations
+        early = named_early(self.lake, self.identifier, named) if named else {}
+        wanted = self.draft.uuid or self.lake.clock.new_uuid()
+        namespace, slot, uuid, self._unfree = await gather_all(  # N1
             (
-                resolve_namespace(self.lake, self.identifier.namespace),
+                resolve_placed_namespace(self.lake, self.identifier.namespace),
                 settle_name(self.lake, self.identifier),
-                self._free_uuid(),
-                self._read_occupied(),
+                self._free_uuid(wanted),
+                self._places.write(self._holder(wanted), early) if early else _nothing(),  # P3
             )
         )
         missing = namespace_not_found(self.identifier.namespace)
@@ -183,12 +211,14 @@ class Creation(Generic[T]):
         missing = namespace_not_found(namespace)
         await authorize_namespace(self.lake, namespace, missing=missing, namespace_id=namespace_id, situation=situation)
 
-    async def _free_uuid(self) -> str:
+    async def _free_uuid(self, wanted: str) -> str:
         """The uuid that the name will refer to: that of the draft, unless another request used it before."""
-        wanted = self.draft.uuid
-        if wanted is None:
-            return self.lake.clock.new_uuid()
-        pointer = await self._cell(wanted).read()
+        if self.draft.uuid is None:
+            return wanted
+        if self.draft.format == "iceberg":
+            pointer, _ = await gather_all((self._cell(wanted).read(), check_uuid_free(self.lake, wanted)))
+        else:
+            pointer = await self._cell(wanted).read()
         if pointer is None:
             return wanted
         if self.draft.is_named_by_uuid and is_made_by(pointer, self.request) and pointer.value.state != "killed":
@@ -209,7 +239,10 @@ class Creation(Generic[T]):
         try:
             # The name first, then the pointer. The namespace may say where its tables lie.
             slot, _ = await gather_all(
-                (settle_name(self.lake, self.identifier), resolve_namespace(self.lake, self.identifier.namespace))
+                (
+                    settle_name(self.lake, self.identifier),
+                    resolve_placed_namespace(self.lake, self.identifier.namespace),
+                )
             )
             return await self._create(claim.uuid, claim.namespace_id, slot)
         except ClaimLost:
@@ -244,16 +277,35 @@ class Creation(Generic[T]):
             return await self._kill(uuid, error)
         raise await self._refused(error, uuid)
 
-    async def _read_occupied(self) -> Sequence[Occupied]:
-        return () if self.draft.format == "unity" else await occupied_places(self.lake)
+    def _holder(self, uuid: str) -> Holder:
+        kind, record = self.draft.kind, self.draft.format
+        return holder_of(self.lake, self.identifier, uuid, record, kind, self.request, began_ms=self._began_ms)
 
-    async def _find_overlap(self, made: NewRecord[T]) -> SandurError | None:
-        """O1: what overlaps the places of a written record. O2: a table at a default location has looked before."""
-        if isinstance(made.pointer, Securable):
-            return await find_table_overlap(self.lake, made.pointer) if made.places else None
-        if all(place.endswith(made.pointer.uuid) for place in made.places):
-            return None
-        return find_overlap(made.places, await self._read_occupied())
+    async def _secure(self, uuid: str, made: NewRecord[T]) -> NewRecord[T] | SandurError:
+        """P3, P4: claim the places that are not generated for this uuid, then look; the error if one is not free."""
+        unfree, self._unfree = self._unfree, None
+        try:
+            claimed = places_to_claim(
+                self.lake,
+                self.identifier,
+                uuid,
+                made.locations,
+                table_uuid=self.draft.uuid,
+                is_registered=self.draft.is_registered,
+            )
+            if not claimed:
+                return made
+            me = self._holder(uuid)
+            unfree = unfree or await self._places.write(me, self._places.needs(me, claimed))
+            if unfree := unfree or await self._places.look():
+                return unfree.error
+            for address in claimed:
+                if address.generated_for not in {None, uuid.lower()}:
+                    await end_generated(self.lake, address)
+        except Invalid as error:
+            return error
+        pointer = replace(made.pointer, places=tuple(map(str, claimed)))
+        return dataclasses.replace(made, pointer=pointer)
 
     async def _bind(self, uuid: str, namespace_id: str, slot: NameSlot) -> "_Answer[T] | _FreshUuid | None":
         """N2–N5: write everything aside, then the name, then confirm.
@@ -281,10 +333,13 @@ class Creation(Generic[T]):
         if self._aside and self._aside[0] == uuid:
             return self._aside[1]
         made = self._drafted(uuid)
-        if self._occupied is None:
-            self._occupied = await self._read_occupied()
-        if overlap := find_overlap(made.places, self._occupied):
-            return await self._refuse(uuid, overlap)
+        if made.locations:
+            secured = await self._secure(uuid, made)
+            if isinstance(secured, SandurError):
+                if (await settle_name(self.lake, self.identifier)).live:
+                    return None  # By now the name says why, and perhaps that an attempt of this request succeeded.
+                return await self._refuse(uuid, secured)
+            made = secured
         _, created, _, self._insert = await gather_all(
             (
                 self.draft.write(made),
@@ -298,8 +353,6 @@ class Creation(Generic[T]):
             if not isinstance(taken, NewRecord):
                 return taken
             made = taken
-        if late := await self._find_overlap(made):
-            return await self._kill(uuid, late)
         self._aside = (uuid, made)
         return made
 
@@ -322,7 +375,7 @@ class Creation(Generic[T]):
         if found.value.state not in {"unbound", "condemned"}:
             return None
         if earlier := await self.draft.found(found):
-            return NewRecord(found.value, earlier, _location_of(found.value), places=made.places)
+            return NewRecord(found.value, earlier, _location_of(found.value))
         # The attempt that made the pointer wrote no file. It may still be running: mark, look, act (G5).
         condemned = await cell.try_swap(replace(found.value, state="condemned"), expected=found.version)
         if condemned is None or await self._is_named(wanted.uuid, {"new", "active"}):
@@ -397,6 +450,7 @@ class Creation(Generic[T]):
         answer = await self.draft.found(pointer)
         if answer is None:
             raise missing_file(_location_of(pointer.value) or str(self.identifier))
+        self._answered_uuid = pointer.value.uuid
         work = self._finish(found) if found else self._finish_claim(pointer.value)
         await self.lake.background.run("finish create", work)
         return _Answer(answer)
@@ -425,6 +479,10 @@ class Creation(Generic[T]):
 
     def _cell(self, uuid: str) -> Cell[BoundRecord]:
         return self.lake.bound_record(uuid, self.draft.format)
+
+
+async def _nothing() -> None:
+    return None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from sandur.operations.access import name_chain, read_authority, record_chain, r
 from sandur.operations.idempotency import KeyClaim, claim_for, key_hash_of, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
+from sandur.operations.locations.claims import release_places
 from sandur.operations.tables.documents import TABLES, LoadedTable, load_document, loaded_table
 from sandur.operations.tables.names import (
     ICEBERG,
@@ -44,9 +45,13 @@ async def drop_name(
     drop_id = key_hash_of(request) or lake.clock.new_id()
     drop = _Drop(lake, identifier, kind, formats, claim, drop_id, purge=purge)
     try:
-        return await run_exactly_once(claim, drop.attempt, drop.replay)
+        dropped = await run_exactly_once(claim, drop.attempt, drop.replay)
     finally:
         await lake.background.run("finish drop", update.finish(lake, identifier, drop_id))
+    if dropped and dropped.value.places:  # P10
+        releasing = release_places(lake, dropped.value.uuid, dropped.value.places)
+        await lake.background.run("release location claims", releasing)
+    return dropped
 
 
 async def unregister_table(lake: Lake, identifier: Identifier, request: Request) -> LoadedTable:

@@ -13,13 +13,14 @@ manifest list that the metadata names. M1 and M2 have checked those.
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from sandur.catalog.locations import Occupied, checked_location, is_within, normalize_location
+from sandur.catalog.locations import checked_location, is_within, normalize_location
 from sandur.errors import Invalid
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddSnapshot, Update
 from sandur.operations.lake import Lake
-from sandur.operations.tables.overlaps import describe_record, known_places, living_tables, occupied_places, places_of
+from sandur.operations.locations.placement import check_not_anothers, locations_of
+from sandur.operations.tables.names import allowed_roots
 
 
 def check_added_manifests(updates: Sequence[Update], base: TableMetadata | None, after: TableMetadata) -> None:
@@ -60,26 +61,24 @@ class ReadableManifests:
         return frozenset(map(_folder, _named_files(self._metadata)))
 
 
-async def check_registered_manifests(lake: Lake, metadata: TableMetadata, roots: Sequence[str]) -> None:
+async def check_registered_manifests(lake: Lake, catalog: str, metadata: TableMetadata) -> None:
     """M2: raise Invalid if a file to register names manifest lists in the folder of another table, view or volume.
 
-    Only lists outside of the table's own places cost anything: then the record of every table is read.
+    Only lists outside of the table's own places cost anything.
     """
-    folders = elsewhere_folders(metadata, roots)
-    if not folders:
-        return
-    others = [*await occupied_places(lake)]
-    async for table in living_tables(lake):
-        if table.table_uuid != metadata.table_uuid:
-            others += [Occupied(folder, describe_record(table)) for _, folder in known_places(table)]
-    for folder in folders:
-        for other in others:
-            if is_within(folder, other.location):
-                raise Invalid(
-                    f"Invalid metadata file {metadata.metadata_location}: it names manifests in {folder}, in the "
-                    f"folder of {other.user}",
-                    public_text=f"Invalid metadata file: it names manifests in {folder}, a folder in use",
-                )
+    for folder in elsewhere_folders(metadata, await allowed_roots(lake, catalog)):
+        try:
+            await check_not_anothers(lake, catalog, folder, metadata.table_uuid)
+        except Invalid as error:
+            raise Invalid(
+                f"Invalid metadata file {metadata.metadata_location}: it names manifests in {folder}: {error}",
+                public_text=f"Invalid metadata file: it names manifests in {folder}, a folder in use",
+            ) from error
+
+
+def places_of(metadata: TableMetadata) -> tuple[str, ...]:
+    """The folders of a table: its location, and the paths in its properties; normalized, without duplicates."""
+    return tuple(dict.fromkeys(map(normalize_location, locations_of(metadata))))
 
 
 def elsewhere_folders(metadata: TableMetadata, roots: Sequence[str]) -> tuple[str, ...]:

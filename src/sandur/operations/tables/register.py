@@ -8,9 +8,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
-from sandur.catalog.locations import checked_location
+from sandur.catalog.locations import canonical_address, checked_location
 from sandur.catalog.property_keys import check_new_keys
-from sandur.catalog.records import AttemptedFile, Head, Request
+from sandur.catalog.records import AttemptedFile, Head, Pointer, Request
 from sandur.errors import Busy, Invalid, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.validation import decode_foreign_table_metadata, decode_foreign_view_metadata
@@ -18,6 +18,14 @@ from sandur.operations.access import authorize_name
 from sandur.operations.idempotency import FOLLOWS_MAX, ClaimLost, KeyClaim, claim_for
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
+from sandur.operations.locations.claims import LocationClaims
+from sandur.operations.locations.placement import (
+    check_not_anothers,
+    end_generated,
+    holder_of,
+    locations_of,
+    places_to_claim,
+)
 from sandur.operations.name_access import authorize_files
 from sandur.operations.receipts import Receipts, tried_of
 from sandur.operations.tables.commit import next_head
@@ -40,7 +48,6 @@ from sandur.operations.tables.documents import (
 from sandur.operations.tables.drop import check_not_purged
 from sandur.operations.tables.manifest_places import check_registered_manifests
 from sandur.operations.tables.names import ResolvedName, allowed_roots, is_alive, name_not_found, resolve_name
-from sandur.operations.tables.overlaps import check_places, places_of
 from sandur.operations.tables.views import LoadedView, loaded_view
 from sandur.operations.transactions.resolution import effective_pointer, resolve_pending
 from sandur.storage.cell import Attempts, gather_all
@@ -62,15 +69,14 @@ async def register_table(
     identifier = checked_identifier(Identifier(*namespace, name))
     decode = partial(decode_foreign_table_metadata, metadata_location=metadata_location)
     document = await _read_document(lake, TABLES, namespace.catalog, metadata_location, decode)
-    await check_registered_manifests(lake, document.metadata, await allowed_roots(lake, namespace.catalog))  # M2
+    await check_registered_manifests(lake, namespace.catalog, document.metadata)  # M2
     uuid = document.metadata.table_uuid
     if uuid:
         await check_not_purged(lake, uuid)
-    if overwrite:
-        await check_places(lake, places_of(document.metadata))
-        if replaced := await _replace_head(lake, identifier, document, request):
-            return loaded_table(lake, replaced)
-    draft = DocumentDraft(lake, TABLES, request, lambda _: document.metadata, uuid, registered=document)
+    await _check_file(lake, namespace.catalog, document, uuid)
+    if overwrite and (replaced := await _replace_head(lake, identifier, document, request)):
+        return loaded_table(lake, replaced)
+    draft = _draft(lake, TABLES, request, document, uuid)
     return loaded_table(lake, await Creation(lake, identifier, draft, request, REGISTER).run())
 
 
@@ -81,8 +87,8 @@ async def register_view(
     identifier = checked_identifier(Identifier(*namespace, name))
     decode = partial(decode_foreign_view_metadata, metadata_location=metadata_location)
     document = await _read_document(lake, VIEWS, namespace.catalog, metadata_location, decode)
-    metadata = document.metadata
-    draft = DocumentDraft(lake, VIEWS, request, lambda _: metadata, metadata.view_uuid, registered=document)
+    await _check_file(lake, namespace.catalog, document, document.metadata.view_uuid)
+    draft = _draft(lake, VIEWS, request, document, document.metadata.view_uuid)
     return loaded_view(await Creation(lake, identifier, draft, request, "register-view").run())
 
 
@@ -97,17 +103,32 @@ async def _read_document(
     if len(data) > FILE_BYTES_MAX:
         raise Invalid(f"Invalid metadata file {location}: {len(data)} bytes, at most {FILE_BYTES_MAX}")
     metadata = decode(data)
-    checked_location(metadata.location, roots)
+    for place in locations_of(metadata):
+        checked_location(place, roots)
     check_new_keys(metadata.properties)
     return Document(location, family.encode(metadata) if is_gzip(data) else data, metadata)
+
+
+async def _check_file(lake: Lake, catalog: str, document: Document[M], uuid: str | None) -> None:
+    """Raise Invalid if the metadata file lies in the place of another table, and not in one of its own."""
+    file = canonical_address(document.location)
+    if not any(file.is_within(canonical_address(place)) for place in locations_of(document.metadata)):
+        await check_not_anothers(lake, catalog, document.location, uuid)
+
+
+def _draft(
+    lake: Lake, family: Family[M], request: Request, document: Document[M], uuid: str | None
+) -> DocumentDraft[M]:
+    metadata, named = document.metadata, locations_of(document.metadata)
+    return DocumentDraft(lake, family, request, lambda _: metadata, uuid, registered=document, named_locations=named)
 
 
 async def _replace_head(
     lake: Lake, identifier: Identifier, document: Document[TableMetadata], request: Request
 ) -> Document[TableMetadata] | None:
     """Make the file the head of an existing table; None if there is no such table, so that it must be created."""
-    replacement = _Replacement(lake, identifier, document, request, claim_for(lake, request, REGISTER))
-    claim = replacement.claim
+    claim, places = claim_for(lake, request, REGISTER), LocationClaims(lake)
+    replacement = _Replacement(lake, identifier, document, request, claim, places)
     try:
         for _ in range(FOLLOWS_MAX):
             try:
@@ -123,6 +144,7 @@ async def _replace_head(
         raise Busy(f"{identifier}: other attempts of this request are registering it")
     except SandurError:
         await claim.release()
+        await lake.background.run("withdraw location claims", places.withdraw())
         raise
 
 
@@ -139,6 +161,7 @@ class _Replacement:
     document: Document[TableMetadata]
     request: Request
     claim: KeyClaim
+    places: LocationClaims
     tried: list[AttemptedFile] = field(default_factory=list)
 
     async def attempt(self) -> Document[TableMetadata] | None:
@@ -181,6 +204,11 @@ class _Replacement:
         if before.metadata_location == self.document.location:  # Nothing to do.
             await self.claim.done(uuid=found.uuid, location=self.document.location)
             return True
+        try:
+            added = await self._claim_places(pointer.value)
+        except Invalid as error:
+            await self.claim.done(uuid=found.uuid, error=error)  # G3
+            raise
         head = next_head(
             TABLES.head(self.document.metadata, self.lake.clock.now_ms()),
             before,
@@ -199,6 +227,7 @@ class _Replacement:
         self.tried.append(tried_of(head))
         table_uuid = self.document.metadata.table_uuid or found.uuid
         moved = replace(pointer.value, state="live", head=head, pending=None, table_uuid=table_uuid)
+        moved = replace(moved, places=(*moved.places, *added)) if added else moved
         try:
             await self.lake.pointer(found.uuid).swap(moved, expected=pointer.version)  # It happens here.
         except SwapLost as lost:
@@ -206,6 +235,26 @@ class _Replacement:
                 return False
         await self.lake.background.run("finish register", self._finish(table_uuid, head))
         return True
+
+    async def _claim_places(self, pointer: Pointer) -> tuple[str, ...]:
+        """P9: claim the places that the file adds to the table, then look; Invalid or Busy if one is not free."""
+        lake, identifier, locations = self.lake, self.identifier, locations_of(self.document.metadata)
+        table_uuid = self.document.metadata.table_uuid
+        wanted = places_to_claim(lake, identifier, pointer.uuid, locations, table_uuid=table_uuid)
+        known = [canonical_address(place) for place in pointer.places]
+        added = {
+            address: text for address, text in wanted.items() if not any(address.is_within(outer) for outer in known)
+        }
+        if not added:
+            return ()
+        now_ms = lake.clock.now_ms()
+        me = holder_of(lake, identifier, pointer.uuid, "iceberg", "table", self.request, began_ms=now_ms)
+        if unfree := await self.places.write(me, added) or await self.places.look():
+            raise unfree.error
+        for address in added:
+            if address.generated_for:
+                await end_generated(lake, address)
+        return tuple(map(str, added))
 
     async def _finish(self, table_uuid: str, head: Head) -> None:
         await self.lake.feature(Receipts).ensure(table_uuid, head)

@@ -1,10 +1,8 @@
 """Create, load and commit to views: as tables, with the rules of views."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
-from sandur.catalog.locations import Occupied
 from sandur.catalog.records import Request
 from sandur.iceberg.requests import TableCommit, check_create_requirements
 from sandur.iceberg.view_commit import (
@@ -20,11 +18,10 @@ from sandur.operations.access import resolve_authorized
 from sandur.operations.lake import Lake
 from sandur.operations.name_access import authorize_places
 from sandur.operations.tables.commit import Commit, changes_places, check_updates, sets_paths
-from sandur.operations.tables.create import DocumentDraft, checked_roots, chosen_location, named_places, with_defaults
+from sandur.operations.tables.create import DocumentDraft, chosen_location, named_locations, named_places, with_defaults
 from sandur.operations.tables.creation import Creation
 from sandur.operations.tables.documents import VIEWS, Document, effective_head, load_document, name_exists
 from sandur.operations.tables.names import allowed_roots, name_not_found
-from sandur.operations.tables.overlaps import occupied_places
 
 
 class LoadedView(NamedTuple):
@@ -37,13 +34,13 @@ class LoadedView(NamedTuple):
 
 async def create_view(lake: Lake, namespace: Namespace, create: CreateView, request: Request) -> LoadedView:
     identifier = checked_identifier(Identifier(*namespace, create.name))
-    roots = await checked_roots(lake, namespace.catalog, create.location, create.properties or {})
+    named = await named_locations(lake, namespace.catalog, create.location, create.properties or {})
 
     def metadata(uuid: str) -> ViewMetadata:
-        location = chosen_location(lake, create.location, roots, identifier, uuid)
+        location = chosen_location(lake, create.location, identifier, uuid)
         return create_view_metadata(create, location=location, view_uuid=uuid, now_ms=lake.clock.now_ms())
 
-    draft = DocumentDraft(lake, VIEWS, request, metadata)
+    draft = DocumentDraft(lake, VIEWS, request, metadata, named_locations=named)
     return loaded_view(await Creation(lake, identifier, draft, request, "create-view").run())
 
 
@@ -59,10 +56,11 @@ async def view_exists(lake: Lake, identifier: Identifier) -> bool:
 
 
 async def commit_view(lake: Lake, identifier: Identifier, commit: ViewCommit, request: Request) -> LoadedView:
+    if sets_paths(commit.updates):
+        await allowed_roots(lake, identifier.catalog)
+    check_updates(commit.updates)
     await authorize_places(lake, identifier.catalog, named_places(commit.updates))
-    occupied = await occupied_places(lake) if sets_paths(commit.updates) else ()
-    change = ViewChange(commit, await allowed_roots(lake, identifier.catalog), occupied)
-    return loaded_view(await Commit(lake, VIEWS, identifier, change, request).run())
+    return loaded_view(await Commit(lake, VIEWS, identifier, ViewChange(commit), request).run())
 
 
 def loaded_view(document: Document[ViewMetadata]) -> LoadedView:
@@ -73,15 +71,12 @@ class ViewChange(NamedTuple):
     """The commit of one view. Views carry no random ids, so metadata alone never shows that a change was applied."""
 
     commit: ViewCommit
-    roots: tuple[str, ...]
-    occupied: Sequence[Occupied] = ()
 
     @property
     def asserted_uuid(self) -> str | None:
         return next((requirement.uuid.lower() for requirement in self.commit.requirements), None)
 
     def apply(self, base: ViewMetadata, *, now_ms: int) -> ViewMetadata:
-        check_updates(self.commit.updates, base.location, self.roots, self.occupied)
         return next_view_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
 
     def relocates(self, base: ViewMetadata) -> bool:
@@ -95,18 +90,20 @@ class ViewChange(NamedTuple):
         del next_metadata
         return "replace-view"
 
+    @property
+    def sets_paths(self) -> bool:
+        return sets_paths(self.commit.updates)
 
-def view_change(commit: TableCommit, roots: tuple[str, ...], occupied: Sequence[Occupied]) -> ViewChange:
+
+def view_change(commit: TableCommit) -> ViewChange:
     """The change of a view from a transaction; refuses requirements and updates that only tables have."""
     requirements = checked_view_requirements(commit.requirements)
     updates = checked_view_updates(commit.updates)
-    return ViewChange(ViewCommit(requirements=requirements, updates=updates), roots, occupied)
+    return ViewChange(ViewCommit(requirements=requirements, updates=updates))
 
 
-def created_view_metadata(
-    lake: Lake, identifier: Identifier, commit: TableCommit, roots: tuple[str, ...]
-) -> ViewMetadata:
+def created_view_metadata(lake: Lake, identifier: Identifier, commit: TableCommit) -> ViewMetadata:
     """The metadata that the updates of a transaction build from nothing."""
-    updates = with_defaults(lake, identifier, commit, roots)
+    updates = with_defaults(lake, identifier, commit)
     check_create_requirements(commit.requirements)
     return next_view_metadata(None, (), updates, now_ms=lake.clock.now_ms())

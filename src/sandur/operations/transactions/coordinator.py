@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, checked_identifier
-from sandur.catalog.locations import Occupied
 from sandur.catalog.records import Definite, Request, Transaction, error_of, failure_of
 from sandur.errors import BadRequest, Busy, Hidden, KeyReused, OutcomeUnknown, SandurError, SwapLost
 from sandur.iceberg.requests import AssertCreate, AssertViewUuid, TableCommit
@@ -18,12 +17,13 @@ from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.access import read_authority
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import CommitQueues, Lake
+from sandur.operations.locations.claims import LocationClaims
+from sandur.operations.locations.placement import resolve_placed_namespace
 from sandur.operations.name_access import authorize_places
-from sandur.operations.tables.commit import TableChange, check_updates, sets_paths
+from sandur.operations.tables.commit import TableChange, check_updates
 from sandur.operations.tables.create import created_metadata, named_places, needs_location
 from sandur.operations.tables.documents import TABLES, VIEWS
-from sandur.operations.tables.names import allowed_roots, resolve_namespace
-from sandur.operations.tables.overlaps import occupied_places
+from sandur.operations.tables.names import allowed_roots
 from sandur.operations.tables.views import created_view_metadata, view_change
 from sandur.operations.transactions.participants import Attempt, ChangedTable, CreatedTable, Overtaken, Replayed
 from sandur.storage.cell import Attempts, Versioned, gather_all
@@ -43,16 +43,16 @@ async def commit_transaction(
     twice = [str(identifier) for identifier, count in Counter(i for i, _ in commits).items() if count > 1]
     if twice:
         raise BadRequest(f"Invalid table changes: {', '.join(twice)} is named more than once")
-    roots = await allowed_roots(lake, catalog)
+    await allowed_roots(lake, catalog)
     await authorize_places(lake, catalog, [place for _, commit in commits for place in named_places(commit.updates)])
-    moves = any(sets_paths(commit.updates) and not _creates(commit) for _, commit in commits)
-    occupied = await occupied_places(lake) if moves else ()
+    for _, commit in commits:
+        check_updates(commit.updates)
     placed = {one.namespace for one, commit in commits if _creates(commit) and needs_location(commit)}
-    await gather_all(resolve_namespace(lake, namespace) for namespace in placed)  # For `default_location`.
+    await gather_all(resolve_placed_namespace(lake, namespace) for namespace in placed)  # For `default_location`.
     async with contextlib.AsyncExitStack() as turns:
         for identifier in sorted(identifier for identifier, _ in commits):
             await turns.enter_async_context(lake.feature(CommitQueues).turn(identifier))
-        await _Transaction(lake, commits, roots, occupied, request).run()
+        await _Transaction(lake, commits, request).run()
 
 
 def _creates(commit: TableCommit) -> bool:
@@ -65,8 +65,6 @@ class _Transaction:
 
     _lake: Lake
     _commits: Sequence[tuple[Identifier, TableCommit]]
-    _roots: tuple[str, ...]
-    _occupied: Sequence[Occupied]
     _request: Request
     _record: Versioned[Transaction] | None = None
     _started_ms: int = 0
@@ -75,12 +73,18 @@ class _Transaction:
     def __post_init__(self) -> None:
         self._id = key_hash_of(self._request) or self._lake.clock.new_id()
         self._cell = self._lake.transaction(self._id)
+        self._places = {identifier: LocationClaims(self._lake) for identifier, _ in self._commits}
 
     async def run(self) -> None:
-        async for _ in Attempts(self._lake.clock):
-            if await self._attempt():
-                return
-        raise Busy("other transactions keep interrupting this one")
+        try:
+            async for _ in Attempts(self._lake.clock):
+                if await self._attempt():
+                    return
+            raise Busy("other transactions keep interrupting this one")
+        except SandurError:
+            for claims in self._places.values():
+                await self._lake.background.run("withdraw location claims", claims.withdraw())
+            raise
 
     async def _attempt(self) -> bool:
         """One attempt from its record to its end; False if another transaction aborted it."""
@@ -220,21 +224,20 @@ class _Transaction:
                 await self._cell.empty(expected=self._held().version)
 
     def _part(self, identifier: Identifier, commit: TableCommit) -> Part:
-        lake, request, roots = self._lake, self._request, self._roots
+        lake, request, places = self._lake, self._request, self._places[identifier]
         is_view = any(isinstance(update, AddViewVersion | SetCurrentViewVersion) for update in commit.updates) or any(
             isinstance(requirement, AssertViewUuid) for requirement in commit.requirements
         )
         if not _creates(commit):
             if is_view:
-                return ChangedTable(lake, VIEWS, identifier, view_change(commit, roots, self._occupied), request)
-            return ChangedTable(lake, TABLES, identifier, TableChange(commit, roots, self._occupied), request)
+                return ChangedTable(lake, VIEWS, identifier, view_change(commit), request, places)
+            return ChangedTable(lake, TABLES, identifier, TableChange(commit), request, places)
         checked_identifier(identifier)
-        check_updates(commit.updates, None, roots)
         if is_view:
-            view = created_view_metadata(lake, identifier, commit, roots)
-            return CreatedTable(lake, VIEWS, identifier, view, view.view_uuid, request)
-        table = created_metadata(lake, identifier, commit, roots)
-        return CreatedTable(lake, TABLES, identifier, table, table.table_uuid or "", request)
+            view = created_view_metadata(lake, identifier, commit)
+            return CreatedTable(lake, VIEWS, identifier, view, view.view_uuid, request, places)
+        table = created_metadata(lake, identifier, commit)
+        return CreatedTable(lake, TABLES, identifier, table, table.table_uuid or "", request, places)
 
     def _held(self) -> Versioned[Transaction]:
         if self._record is None:

@@ -4,14 +4,13 @@ A participant takes the same steps as a commit or a creation of its own, except 
 counts once the record of the transaction is committed.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple
 
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.locations import check_free, find_overlap
 from sandur.catalog.records import BoundRecord, NameRecord, Participant, Pending, Pointer, Request
 from sandur.catalog.security import Authority
 from sandur.errors import Busy, Conflict, SandurError, SwapLost
@@ -19,8 +18,16 @@ from sandur.operations.access import name_chain, namespace_chain, require
 from sandur.operations.index import update
 from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import Lake
+from sandur.operations.locations.claims import LocationClaims
+from sandur.operations.locations.placement import (
+    check_uuid_free,
+    end_generated,
+    holder_of,
+    places_to_claim,
+    resolve_placed_namespace,
+)
 from sandur.operations.receipts import Receipts
-from sandur.operations.tables.commit import Base, Change, Draft, commit_time_ms, draft_next, read_base
+from sandur.operations.tables.commit import Base, Change, Draft, claim_added, commit_time_ms, draft_next, read_base
 from sandur.operations.tables.create import DocumentDraft, create_refusal
 from sandur.operations.tables.creation import is_made_by, is_proof, sign_record
 from sandur.operations.tables.documents import (
@@ -38,10 +45,8 @@ from sandur.operations.tables.names import (
     name_not_found,
     namespace_not_found,
     resolve_name,
-    resolve_namespace,
     settle_name,
 )
-from sandur.operations.tables.overlaps import occupied_places, places_of
 from sandur.operations.transactions.resolution import TransactionAge, effective_pointer
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT, Expected
@@ -68,6 +73,7 @@ class ChangedTable(Generic[M]):
     """A table or view that exists and is to be changed.
 
     `is_applied`: what was read shows that the change was made before (C9). `refusal`: why it cannot be made.
+    `places` are the claims of the places that it adds, over all attempts of the transaction (P9).
     """
 
     lake: Lake
@@ -75,6 +81,7 @@ class ChangedTable(Generic[M]):
     identifier: Identifier
     change: Change[M]
     request: Request
+    places: LocationClaims
     base: Base[M] | None = None
     planned: M | None = None
     is_applied: bool = False
@@ -147,6 +154,9 @@ class ChangedTable(Generic[M]):
     async def _set_pending(self, attempt: Attempt, metadata: M) -> bool:
         """One round: nothing of it is visible before the record commits, so no write has to wait for another."""
         base = self._known_base()
+        added: tuple[str, ...] = ()
+        if self.change.sets_paths:  # P9: the claims come before the pending.
+            added = await claim_added(self.places, base, metadata, self.request, began_ms=attempt.started_ms)
         draft = Draft(base, base.document, base.head)
         work: list[Awaitable[object]] = [
             self.lake.feature(Receipts).ensure(base.pointer.value.table_uuid, base.head)  # C5 (help)
@@ -157,7 +167,7 @@ class ChangedTable(Generic[M]):
             draft = draft_next(self.lake, self.family, base, metadata, operation, self.request, now_ms=now_ms)
             work.append(write_document(self.lake, draft.document))
             work.append(self.listing.begin(base.document.metadata, metadata))  # I1
-        pending = Pending(transaction=attempt.transaction, attempt=attempt.attempt, head=draft.head)
+        pending = Pending(transaction=attempt.transaction, attempt=attempt.attempt, head=draft.head, places=added)
         *_, is_pending = await gather_all([*work, self._swap_in(pending, base.pointer)])
         cache_document(self.lake, self.family, draft.document)
         return bool(is_pending)
@@ -202,6 +212,7 @@ class CreatedTable(Generic[M]):
     metadata: M
     table_uuid: str
     request: Request
+    places: LocationClaims
     uuid: str = ""
     namespace_id: str = ""
     expected: Expected = ABSENT
@@ -213,12 +224,12 @@ class CreatedTable(Generic[M]):
     async def read(self, attempt: Attempt) -> None:
         """N1: the namespace and a free name. A transaction that is creating the name is resolved first (T5)."""
         del attempt
-        namespace, slot, in_use, occupied = await gather_all(
+        namespace, slot, in_use, _ = await gather_all(
             (
-                resolve_namespace(self.lake, self.identifier.namespace),
+                resolve_placed_namespace(self.lake, self.identifier.namespace),
                 settle_name(self.lake, self.identifier),
                 self.lake.pointer(self.table_uuid).read(),
-                occupied_places(self.lake),
+                check_uuid_free(self.lake, self.table_uuid),
             )
         )
         live, self.expected = slot.live, slot.expected
@@ -230,7 +241,7 @@ class CreatedTable(Generic[M]):
             self.refusal = create_refusal(self.identifier, live.name.value, self.family.kind)
         else:
             self.namespace_id = namespace.value.id
-            self.refusal = find_overlap(places_of(self.metadata), occupied)
+            self.refusal = None
         is_left = in_use is not None and self._is_ours(in_use) and in_use.value.state in {"unbound", "condemned"}
         self.left = in_use if is_left else None
         self.uuid = self.table_uuid if in_use is None or is_left else self.lake.clock.new_uuid()
@@ -262,7 +273,9 @@ class CreatedTable(Generic[M]):
         """T3: write the file and the pointer, then the name as `pending`."""
         draft = DocumentDraft(self.lake, self.family, self.request, lambda _: self.metadata, self.table_uuid)
         made = draft.made(self.uuid)
+        places = await self._claim_places(made.locations, attempt)
         document, pointer = made.answer, sign_record(self.lake, made.pointer, self.identifier, self.request)
+        pointer = replace(pointer, places=places) if places else pointer
         aside = [
             write_document(self.lake, document),
             update.mark(self.lake, self.identifier, self.uuid),  # I1
@@ -274,6 +287,20 @@ class CreatedTable(Generic[M]):
             await self._write_pointer(pointer, self.left.version)
         cache_document(self.lake, self.family, document)
         await self._write_name(attempt, document.location)
+
+    async def _claim_places(self, locations: Sequence[str], attempt: Attempt) -> tuple[str, ...]:
+        """P3, P4: claim the places that were not generated for the table; Invalid or Busy if one is not free."""
+        claimed = places_to_claim(self.lake, self.identifier, self.uuid, locations, table_uuid=self.table_uuid)
+        if not claimed:
+            return ()
+        kind, began_ms = self.family.kind, attempt.started_ms
+        me = holder_of(self.lake, self.identifier, self.uuid, "iceberg", kind, self.request, began_ms=began_ms)
+        if unfree := await self.places.write(me, claimed) or await self.places.look():
+            raise unfree.error
+        for address in claimed:
+            if address.generated_for:
+                await end_generated(self.lake, address)
+        return tuple(map(str, claimed))
 
     async def _write_pointer(self, pointer: BoundRecord, expected: Expected) -> None:
         if await self.lake.bound_record(self.uuid, "iceberg").try_swap(pointer, expected=expected) is None:
@@ -307,16 +334,14 @@ class CreatedTable(Generic[M]):
 
     async def confirm(self) -> None:
         """T3 namespace, T3 pointer: N4 and N5, after the names are written and before the transaction commits."""
-        has_namespace, pointer, occupied = await gather_all(
+        has_namespace, pointer = await gather_all(
             (
                 confirm_namespace(self.lake, self.identifier.namespace, self.namespace_id),
                 bind_pointer(self.lake.pointer(self.uuid), binds=False),
-                occupied_places(self.lake),  # A volume that is created later finds the pointer.
             )
         )
         if not has_namespace:
             raise namespace_not_found(self.identifier.namespace)
-        check_free(places_of(self.metadata), occupied)
         if pointer is None:
             raise Busy(f"{self.identifier}: a janitor removed the pointer before the name was confirmed")
 

@@ -4,7 +4,7 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from sandur.catalog.records import BoundRecord, NameRecord, Pointer, Transaction
+from sandur.catalog.records import BoundRecord, NameRecord, Pending, Pointer, Transaction
 from sandur.errors import Busy
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Versioned
@@ -45,7 +45,7 @@ async def effective_pointer(lake: Lake, pointer: Versioned[Pointer]) -> Versione
         record = await lake.transaction(pending.transaction).read()
         match outcome_of(record.value if record else None, pending.attempt):
             case "committed":
-                return Versioned(replace(pointer.value, head=pending.head, pending=None), pointer.version)
+                return Versioned(folded_pointer(pointer.value, pending), pointer.version)
             case "aborted":
                 return Versioned(replace(pointer.value, pending=None), pointer.version)
             case "undecided":
@@ -56,6 +56,12 @@ async def effective_pointer(lake: Lake, pointer: Versioned[Pointer]) -> Versione
                     return Versioned(replace(pointer.value, pending=None), pointer.version)
                 pointer = again
     raise Busy(f"table {pointer.value.uuid}: other requests keep changing its pointer")
+
+
+def folded_pointer(pointer: Pointer, pending: Pending) -> Pointer:
+    """The pointer after its transaction has committed, with the places that the transaction added (P9)."""
+    places = tuple(dict.fromkeys((*pointer.places, *pending.places)))
+    return replace(pointer, head=pending.head, pending=None, places=places)
 
 
 async def effective_record(lake: Lake, found: Versioned[BoundRecord]) -> Versioned[BoundRecord]:

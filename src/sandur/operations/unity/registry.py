@@ -1,5 +1,6 @@
 """Storage credentials and external locations, in one record, and the locations that clients request credentials for."""
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -8,7 +9,15 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Namespace, checked_uuid
 from sandur.catalog.index import CATALOGS, names_scope, namespaces_scope
-from sandur.catalog.locations import checked_location, is_within, normalize_location
+from sandur.catalog.location_claims import Holder, Owner
+from sandur.catalog.locations import (
+    Address,
+    canonical_address,
+    checked_location,
+    external_address,
+    is_within,
+    normalize_location,
+)
 from sandur.catalog.paging import decode_page_token, encode_page_token
 from sandur.catalog.records import Request
 from sandur.catalog.storage_registry import (
@@ -27,12 +36,13 @@ from sandur.catalog.storage_registry import (
     without_credential,
     without_location,
 )
-from sandur.errors import Invalid, NotFound
+from sandur.errors import Invalid, NotFound, SandurError
 from sandur.operations.containers.records import RecordChange, with_creation
 from sandur.operations.index.lists import read_page
 from sandur.operations.lake import Lake
+from sandur.operations.locations.claims import LocationClaims, is_anothers, release_places
+from sandur.operations.tables.documents import request_id
 from sandur.operations.unity.lists import ListRequest
-from sandur.storage.cell import Cell
 
 
 class _Located(msgspec.Struct, frozen=True):
@@ -48,7 +58,7 @@ E = TypeVar("E", Credential, ExternalLocation)
 
 
 async def load_registry(lake: Lake) -> StorageRegistry:
-    found = await _cell(lake).read()
+    found = await lake.storage_registry().read()
     return found.value if found else StorageRegistry()
 
 
@@ -88,16 +98,16 @@ async def drop_credential(lake: Lake, name: str, *, force: bool, request: Reques
 async def create_location(
     lake: Lake, name: str, *, url: str, credential_name: str, comment: str | None, request: Request
 ) -> tuple[StorageRegistry, ExternalLocation]:
-    plain = ExternalLocation(
-        name=name, id=lake.clock.new_uuid(), url=checked_url(url), credential_id="", comment=comment
-    )
+    checked = checked_url(url)
+    _external_address(lake, checked)
+    plain = ExternalLocation(name=name, id=lake.clock.new_uuid(), url=checked, credential_id="", comment=comment)
     location = with_creation(lake, plain, request)
 
     def decide(found: StorageRegistry) -> StorageRegistry:
         located = replace(location, credential_id=credential_named(found, credential_name).id)
         return with_location(found, located)
 
-    made = await _change(lake, "create-external-location", decide, request)
+    made = await _change(lake, "create-external-location", decide, request, located=name)
     return made, location_named(made, name)
 
 
@@ -105,6 +115,9 @@ async def update_location(
     lake: Lake, name: str, update: LocationUpdate, request: Request
 ) -> tuple[StorageRegistry, ExternalLocation]:
     url = checked_url(update.url) if update.url else None
+    if url:
+        _external_address(lake, url)
+    before = (await load_registry(lake)).locations.get(name)
     fields = {"name": update.new_name, "comment": update.comment, "owner": update.owner, "url": url}
 
     def decide(found: StorageRegistry) -> StorageRegistry:
@@ -112,7 +125,11 @@ async def update_location(
         used = credential_named(found, update.credential_name).id if update.credential_name else None
         return with_location(found, _updated(lake, before, fields | {"credential_id": used}, request), replaces=name)
 
-    changed = await _change(lake, "update-external-location", decide, request)
+    changed = await _change(
+        lake, "update-external-location", decide, request, located=(update.new_name or name) if url else ""
+    )
+    if url and before:
+        await _release(lake, before)
     return changed, location_named(changed, update.new_name or name)
 
 
@@ -123,6 +140,8 @@ async def drop_location(lake: Lake, name: str, *, force: bool, request: Request)
     if user:
         raise Invalid(f"External location {name} is still used by {user}; force=true deletes it nevertheless")
     await _change(lake, "drop-external-location", lambda found: without_location(found, name), request)
+    if found:
+        await _release(lake, found)
 
 
 async def _find_user(lake: Lake, url: str) -> str | None:
@@ -161,15 +180,56 @@ def _updated(lake: Lake, entry: E, fields: Mapping[str, object], request: Reques
 
 
 async def _change(
-    lake: Lake, operation: str, decide: Callable[[StorageRegistry], StorageRegistry], request: Request
+    lake: Lake,
+    operation: str,
+    decide: Callable[[StorageRegistry], StorageRegistry],
+    request: Request,
+    *,
+    located: str = "",
 ) -> StorageRegistry:
-    """Each operation has its own claims; all of them change the same record."""
-    change = RecordChange(lake, _cell(lake), request, operation, lambda found: decide(found or StorageRegistry()))
-    return await change.run()
+    """Each operation has its own claims; all of them change the same record.
+
+    `located` is the external location whose url is claimed before the record is swapped (P9).
+    """
+    places = LocationClaims(lake)
+
+    async def secure(registry: StorageRegistry) -> None:
+        if location := registry.locations.get(located):
+            me = external_holder(lake, location, request, began_ms=lake.clock.now_ms())
+            if unfree := await places.write(me, {_external_address(lake, location.url): location.url}):
+                raise unfree.error
+            if unfree := await places.look():
+                raise unfree.error
+
+    def changed(found: StorageRegistry | None) -> StorageRegistry:
+        return decide(found or StorageRegistry())
+
+    change = RecordChange(lake, lake.storage_registry(), request, operation, changed, write_aside=secure)
+    try:
+        return await change.run()
+    except SandurError:
+        await lake.background.run("withdraw location claims", places.withdraw())
+        raise
 
 
-def _cell(lake: Lake) -> Cell[StorageRegistry]:
-    return Cell(lake.store, lake.layout.storage_registry(), StorageRegistry, lake.clock)
+def _external_address(lake: Lake, url: str) -> Address:
+    return external_address(url, canonical_address(lake.locations.own), canonical_address(lake.area))
+
+
+def external_holder(lake: Lake, location: ExternalLocation, request: Request, *, began_ms: int) -> Holder:
+    """The holder of the url of an external location."""
+    layout = lake.layout
+    owner = Owner(
+        tenant=layout.tenant, workspace=layout.workspace, record="external", uuid=location.id, name=location.name
+    )
+    made_by = request_id(request)
+    return Holder(kind="external", owner=owner, began_ms=began_ms, made_by=made_by, what="external location")
+
+
+async def _release(lake: Lake, location: ExternalLocation) -> None:
+    with contextlib.suppress(Invalid):  # An older one, whose url has no address, has no claim.
+        places = [str(canonical_address(location.url))]
+        await lake.background.run("release location claims", release_places(lake, location.id, places))
 
 
 def needs_credentials(location: str) -> bool:
@@ -186,8 +246,13 @@ async def volume_location(lake: Lake, volume_id: str) -> str:
     return found.value.location
 
 
-def path_location(lake: Lake, url: str) -> str:
-    """A location that a client names itself; Invalid when it is outside the storage of this workspace."""
+async def path_location(lake: Lake, url: str) -> str:
+    """A location that a client names itself; Invalid if it is outside the storage of this workspace.
+
+    Workspaces may share an allowed location. A place in it that another workspace has claimed is not this one's.
+    """
     location = checked_url(url)
     checked_location(location, [normalize_location(lake.area), *lake.locations.others])
+    if await is_anothers(lake, canonical_address(location)):
+        raise Invalid(f"Invalid location {url}: it overlaps a location in use")
     return location

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.index import place_of
 from sandur.catalog.infos import with_rename
-from sandur.catalog.locations import checked_external_location, normalize_location
+from sandur.catalog.locations import normalize_location
 from sandur.catalog.records import BoundRecord, Claim, FunctionDefinition, Request, Securable, VolumeType
 from sandur.errors import Invalid, NotFound
 from sandur.operations.containers.catalogs import load_catalog
@@ -18,7 +18,7 @@ from sandur.operations.containers.records import RecordChange, with_creation
 from sandur.operations.lake import Lake
 from sandur.operations.tables.creation import Creation, Draft, NewRecord
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.names import allowed_roots, default_location, resolve_name
+from sandur.operations.tables.names import default_location, resolve_name
 from sandur.operations.tables.rename import rename
 from sandur.storage.cell import Versioned, gather_all
 
@@ -37,20 +37,19 @@ async def create_volume(
 ) -> Securable:
     """Create a volume.
 
-    Invalid if an external one is outside of the locations that the settings allow, or if a table is at, below or above
-    its location; Busy while the files of a dropped table there wait for deletion.
+    Invalid if an external one is outside of the locations that the settings allow, or if anything else is at, below or
+    above its location; Busy while the files of a dropped table there wait for deletion.
     """
     await load_catalog(lake, identifier.catalog)
-    roots = await allowed_roots(lake, identifier.catalog)
     if volume_type == "EXTERNAL":
         if not location:
             raise Invalid(f"Volume {identifier}: an external volume needs a storage_location")
-        location = checked_external_location(location, [normalize_location(root) for root in roots])
+        location = normalize_location(location)
     elif location:
         raise Invalid(f"Volume {identifier}: the catalog places a managed volume; remove storage_location {location}")
 
     new = _new(kind="volume", comment=comment, volume_type=volume_type, location=location or "")
-    return await _create(lake, identifier, new, roots, request)
+    return await _create(lake, identifier, new, request)
 
 
 async def create_function(
@@ -64,14 +63,13 @@ async def create_function(
     await load_catalog(lake, identifier.catalog)
 
     new = _new(kind="function", comment=comment, function=function)
-    return await _create(lake, identifier, new, (), request)
+    return await _create(lake, identifier, new, request)
 
 
 async def create_model(lake: Lake, identifier: Identifier, *, comment: str | None, request: Request) -> Securable:
     await load_catalog(lake, identifier.catalog)
-    roots = await allowed_roots(lake, identifier.catalog)
 
-    return await _create(lake, identifier, _new(kind="model", comment=comment), roots, request)
+    return await _create(lake, identifier, _new(kind="model", comment=comment), request)
 
 
 async def load_securable(lake: Lake, identifier: Identifier, kind: Kind) -> Securable:
@@ -158,10 +156,8 @@ async def _found(lake: Lake, identifier: Identifier, kind: Kind) -> Versioned[Se
     return Versioned(with_rename(found.pointer.value, found.name.value), found.pointer.version)
 
 
-async def _create(
-    lake: Lake, identifier: Identifier, new: Securable, roots: Sequence[str], request: Request
-) -> Securable:
-    draft = _Draft(lake, identifier, with_creation(lake, new, request), roots)
+async def _create(lake: Lake, identifier: Identifier, new: Securable, request: Request) -> Securable:
+    draft = _Draft(lake, identifier, with_creation(lake, new, request))
     return await Creation(lake, checked_identifier(identifier), draft, request, f"create-{new.kind}").run()
 
 
@@ -169,14 +165,17 @@ async def _create(
 class _Draft(Draft[Securable]):
     """A volume, function or model for the creation engine: it has no files to write.
 
-    Without a location it gets one below its namespace's, unless there are no roots.
+    Without a location it gets one below its namespace's, unless it is a function.
     """
 
     lake: Lake
     identifier: Identifier
     new: Securable
-    roots: Sequence[str]
     format: Format = "unity"
+
+    @property
+    def named_locations(self) -> Sequence[str]:
+        return (self.new.location,) if self.new.location else ()
 
     @property
     def kind(self) -> Kind:
@@ -184,9 +183,9 @@ class _Draft(Draft[Securable]):
 
     def made(self, uuid: str) -> NewRecord[Securable]:
         made = replace(self.new, uuid=uuid, table_uuid=uuid)
-        if self.roots and not made.location:
-            made = replace(made, location=default_location(self.lake, self.identifier, self.roots, uuid))
-        return NewRecord(made, made, places=(made.location,) if made.location else ())
+        if made.kind != "function" and not made.location:
+            made = replace(made, location=default_location(self.lake, self.identifier, uuid))
+        return NewRecord(made, made, locations=(made.location,) if made.location else ())
 
     async def found(self, pointer: Versioned[BoundRecord]) -> Securable | None:
         return pointer.value if isinstance(pointer.value, Securable) else None

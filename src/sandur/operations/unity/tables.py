@@ -15,6 +15,7 @@ from sandur.operations.delta.load import check_parents_exist, naming_missing_par
 from sandur.operations.delta.tables import load_stage
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
+from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.names import resolve_name
 from sandur.operations.transactions.resolution import effective_pointer, effective_record
 from sandur.operations.unity.infos import info_of
@@ -109,6 +110,6 @@ async def location_of(lake: Lake, table_id: str) -> str:
         return table.value.location
     if pointer and pointer.value.kind == "table" and pointer.value.state not in {"dropped", "killed"}:
         head = (await effective_pointer(lake, pointer)).value.head
-        # The metadata files of an Iceberg table are in a folder of its location.
-        return head.metadata_location.rpartition("/")[0].rpartition("/")[0] if head else ""
+        # Never a folder around the metadata file: a registered file may lie anywhere.
+        return (await load_head(lake, "table", head)).metadata.location if head else ""
     return (await load_stage(lake, table_id)).location

@@ -6,7 +6,6 @@ from typing import Final, Literal
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, checked_new_name, checked_uuid, identifier_from_parts
-from sandur.catalog.locations import check_length, normalize_location
 from sandur.catalog.property_keys import check_new_keys
 from sandur.delta.requests import CreateTable, RenameTable, ReportMetrics, StageTable, UpdateTable, parse_change
 from sandur.errors import BadRequest, Invalid, Unsupported
@@ -15,7 +14,7 @@ from sandur.operations.delta import tables as operations
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.create import create_table
 from sandur.operations.delta.tables import check_owner, load_stage, stage_table
-from sandur.operations.unity.registry import needs_credentials
+from sandur.operations.unity.registry import needs_credentials, path_location
 from sandur.server.context import Call
 from sandur.server.delta_rest.bodies import NEVER_MS, loaded_body, stage_body
 from sandur.server.http import NO_CONTENT, Answer, json_answer
@@ -54,9 +53,7 @@ async def credentials_for_stage(call: Call) -> Answer:
 
 async def credentials_for_path(call: Call) -> Answer:
     operation = _requested_operation(call, _PATH_OPERATIONS)
-    location = call.required("location")
-    check_length("location", location)
-    return _answer_credentials(normalize_location(location), operation)
+    return _answer_credentials(await path_location(call.lake, call.required("location")), operation)
 
 
 def credentials_for(

@@ -6,7 +6,6 @@ import msgspec
 
 from sandur.catalog.identifiers import identifier_from_parts
 from sandur.catalog.infos import Comment
-from sandur.catalog.locations import normalize_location
 from sandur.catalog.storage_registry import (
     AwsIamRole,
     CredentialUpdate,
@@ -158,7 +157,7 @@ async def credentials_for_model_version(call: Call) -> Answer:
 
 async def credentials_for_path(call: Call) -> Answer:
     body = call.body(ForPath, "temporary path credentials request")
-    return _answer_credentials(call, normalize_location(path_location(call.lake, body.url)))
+    return _answer_credentials(call, await path_location(call.lake, body.url))
 
 
 def _answer_credentials(call: Call, location: str) -> Answer:

@@ -1,0 +1,244 @@
+"""Which places of a new or changed table need a claim, and where its catalog may put them (P1, P2)."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace
+from sandur.catalog.location_claims import Holder, Owner
+from sandur.catalog.locations import Address, Realm, canonical_address, named_address, outermost, paths_of
+from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Pointer, Request
+from sandur.errors import Busy, Invalid
+from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.view_metadata import ViewMetadata
+from sandur.operations.lake import Lake
+from sandur.operations.locations.claims import LocationClaims, Places
+from sandur.operations.locations.standing import catalog_places, has_open_order, kill_orphan
+from sandur.operations.tables.documents import request_id
+from sandur.operations.tables.names import catalog_home, resolve_namespace
+from sandur.storage.cell import Attempts, Versioned, gather_all
+from sandur.storage.contract import ABSENT
+
+
+def locations_of(metadata: TableMetadata | ViewMetadata) -> Sequence[str]:
+    """The folders of a table or view: its location, and the paths in its properties."""
+    return (metadata.location, *paths_of(metadata.properties))
+
+
+def realm_of(lake: Lake, catalog: Catalog) -> Realm:
+    """Where the places of a catalog may lie."""
+    home = catalog_home(lake, catalog.name)
+    return Realm(canonical_address(lake.locations.own), canonical_address(home), (catalog.root, *lake.locations.others))
+
+
+def seen_catalog(lake: Lake, name: str) -> Catalog:
+    """The catalog that the caller has read in this request, or that this server has read before."""
+    found = lake.catalog(name).last_seen
+    if found is None:
+        raise Busy(f"catalog {name}: it was not read")
+    return found.value
+
+
+def places_to_claim(
+    lake: Lake,
+    identifier: Identifier,
+    uuid: str,
+    locations: Iterable[str],
+    *,
+    table_uuid: str | None = None,
+    is_registered: bool = False,
+) -> Places:
+    """P1, P2: the claims that something new needs; Invalid if it may not lie there.
+
+    A place that was generated for its own uuid, below a root of its catalog, needs none. `table_uuid` is the uuid in
+    its metadata: if its record has another one, because that was in use before, it claims exactly the place that was
+    generated for `table_uuid`. So does a registration, which may come after others.
+    """
+    catalog = seen_catalog(lake, identifier.catalog)
+    realm, roots = realm_of(lake, catalog), _roots_of(lake, catalog, identifier.namespace)
+    covered: list[Address] = []
+    claimed: dict[Address, str] = {}
+    for location in locations:
+        address = canonical_address(location)
+        if any(address.is_within(outer) for outer in covered):
+            continue
+        made_for = address.generated_for if address.root in roots else None
+        if made_for == uuid.lower() and not is_registered:
+            covered.append(address)
+        elif made_for and made_for == (table_uuid or "").lower():
+            claimed[address] = location
+        else:
+            claimed[named_address(location, realm)] = location
+    return {one: claimed[one] for one in outermost(claimed)}
+
+
+def named_early(lake: Lake, identifier: Identifier, locations: Iterable[str]) -> Places:
+    """The places that need a claim whatever the namespace says: those outside the folders of generated places."""
+    realm = realm_of(lake, seen_catalog(lake, identifier.catalog))
+    found = {canonical_address(one): one for one in locations}
+    named = {one: text for one, text in found.items() if not one.is_managed and named_address(text, realm)}
+    return {one: named[one] for one in outermost(named)}
+
+
+def added_places(lake: Lake, catalog: str, record: BoundRecord, before: Iterable[str], after: Iterable[str]) -> Places:
+    """P9: the places that a change adds to a table; Invalid if they may not be added."""
+    realm = realm_of(lake, seen_catalog(lake, catalog))
+    known = [canonical_address(one) for one in (*before, *record.places)]
+    added = {
+        named_address(one, realm): one
+        for one in after
+        if not any(canonical_address(one).is_within(outer) for outer in known)
+    }
+    return {one: added[one] for one in outermost(added)}
+
+
+def _roots_of(lake: Lake, catalog: Catalog, namespace: Namespace) -> set[Address]:
+    """The roots that generated places of a catalog may lie below: its own, and those of its namespaces."""
+    found = lake.namespace(namespace).last_seen
+    own = found.value.properties.get("location") if found else None
+    return {*map(canonical_address, catalog_places(catalog)), *([canonical_address(own)] if own else [])}
+
+
+def holder_of(
+    lake: Lake, identifier: Identifier, uuid: str, record: Format, kind: Kind, request: Request, *, began_ms: int
+) -> Holder:
+    """The holder of the places of a table, view, volume or model."""
+    owner = Owner(
+        tenant=lake.layout.tenant, workspace=lake.layout.workspace, record=record, uuid=uuid, identifier=identifier
+    )
+    home, made_by = seen_catalog(lake, identifier.catalog).id, request_id(request)
+    return Holder(kind="place", owner=owner, home=home, began_ms=began_ms, made_by=made_by, what=kind)
+
+
+def root_holder(lake: Lake, catalog: Catalog, request: Request, *, began_ms: int) -> Holder:
+    """The holder of a catalog's roots, also of the roots of its namespaces: tables are renamed out of namespaces."""
+    owner = Owner(
+        tenant=lake.layout.tenant,
+        workspace=lake.layout.workspace,
+        record="catalog",
+        uuid=catalog.id,
+        name=catalog.name,
+    )
+    made_by = request_id(request)
+    return Holder(kind="root", owner=owner, home=catalog.id, began_ms=began_ms, made_by=made_by, what="catalog")
+
+
+async def resolve_placed_namespace(lake: Lake, namespace: Namespace) -> Versioned[NamespaceRecord] | None:
+    """P2: the namespace, and its catalog as it is now: a root that this server remembers may be a stranger's by now.
+
+    The catalog is read in the same round, unless the one that is remembered is the namespace's parent.
+    """
+    catalog, seen = lake.catalog(namespace.catalog), lake.namespace(namespace).last_seen
+    if seen and _is_parent(catalog.last_seen, namespace, seen.value):
+        found = await resolve_namespace(lake, namespace)
+    else:
+        found, _ = await gather_all((resolve_namespace(lake, namespace), catalog.read()))
+    if found is None:
+        return None
+    if not catalog_id_of(namespace, found.value) or _is_parent(catalog.last_seen, namespace, found.value):
+        return found
+    if not _is_parent(await catalog.read(), namespace, found.value):
+        raise Busy(f"namespace {namespace}: its catalog {namespace.catalog} is being created again")
+    return found
+
+
+def _is_parent(catalog: Versioned[Catalog] | None, namespace: Namespace, record: NamespaceRecord) -> bool:
+    return catalog is not None and catalog.value.id == catalog_id_of(namespace, record)
+
+
+def catalog_id_of(namespace: Namespace, record: NamespaceRecord) -> str:
+    """The id of the catalog of a namespace; empty for an older one that is not on the first level."""
+    return record.catalog_id or ("" if namespace.parent else record.parent_id)
+
+
+_FORMATS: Final[tuple[Format, ...]] = ("iceberg", "delta", "unity")
+
+
+async def end_generated(lake: Lake, address: Address) -> None:
+    """P2: end the dropped table that a generated place was made for, so that another one may have the place.
+
+    Its record keeps the address, and stays as long as the address is claimed: otherwise its uuid could come back.
+    Invalid unless it was dropped in this workspace; Busy while its files wait for deletion.
+    """
+    uuid = address.generated_for or ""
+    if await lake.delta_stage(uuid).read():
+        raise Invalid(f"Invalid location {address}: it was generated for a staged table")
+    for one in _FORMATS:
+        cell = lake.bound_record(uuid, one)
+        async for _ in Attempts(lake.clock):
+            found = await cell.read()
+            if found is None and one != "iceberg":
+                break
+            if found and found.value.state in {"unbound", "condemned"}:  # A creation that may never be finished.
+                if await kill_orphan(lake, cell, found) is False:
+                    raise _exists(address, found.value)
+                continue
+            ended = await _ended(lake, found.value if found else None, uuid, address)
+            if ended is None or await cell.try_swap(ended, expected=found.version if found else ABSENT):
+                break
+        else:
+            raise Busy(f"table {uuid}: other requests keep changing its record")
+
+
+async def _ended(lake: Lake, record: BoundRecord | None, uuid: str, address: Address) -> BoundRecord | None:
+    """The record of a table whose place another one takes over; None if it is ended already."""
+    if record is None:
+        return Pointer(uuid=uuid, table_uuid=uuid, state="killed", places=(str(address),))
+    if record.state not in {"dropped", "killed"}:
+        raise _exists(address, record)
+    if record.state == "dropped" and await has_open_order(lake, record):
+        raise Busy(f"{record.kind} {uuid}: it was dropped, and its files are being purged")
+    places = tuple(dict.fromkeys((*record.places, str(address))))
+    return None if places == record.places else replace(record, is_ended=record.state == "dropped", places=places)
+
+
+def _exists(address: Address, record: BoundRecord) -> Invalid:
+    return Invalid(f"Invalid location {address}: it was generated for the {record.kind} {record.uuid}, which exists")
+
+
+async def check_uuid_free(lake: Lake, uuid: str) -> None:
+    """P2: raise Invalid if something of another format has the uuid of a new Iceberg table, and so the place of it.
+
+    Only for a uuid that the client chose: the catalog never gives one twice.
+    """
+    delta, unity, stage = await gather_all(
+        (lake.delta_table(uuid).read(), lake.securable(uuid).read(), lake.delta_stage(uuid).read())
+    )
+    if delta or unity or stage:
+        raise Invalid(f"Invalid uuid {uuid}: something else has it, and the location that was generated for it")
+
+
+async def check_place(lake: Lake, catalog: str, location: str) -> None:
+    """Raise Invalid or Busy if a place is not free that gets no owner: that of a Delta table without a name."""
+    address = named_address(location, realm_of(lake, seen_catalog(lake, catalog)))
+    if refusal := await LocationClaims(lake).find_overlap(_guest(lake, catalog), address, location):
+        raise refusal.error
+
+
+async def check_not_anothers(lake: Lake, catalog: str, location: str, table_uuid: str | None) -> None:
+    """Raise Invalid if a file or folder that is used without a claim lies in the place of another table that lives."""
+    address = canonical_address(location)
+    generated = address.generated_place
+    uuid = generated.generated_for if generated else None
+    if uuid and uuid != (table_uuid or "").lower() and await _is_living(lake, uuid):
+        raise Invalid(f"Invalid location {location}: it lies in the location of another table")
+    me = _guest(lake, catalog, table_uuid)
+    refusal = await LocationClaims(lake).find_overlap(me, address, location, with_below=False)
+    if refusal and isinstance(refusal.error, Invalid):
+        raise refusal.error
+
+
+def _guest(lake: Lake, catalog: str, uuid: str | None = None) -> Holder:
+    """The holder of a place that is only compared with the places of others."""
+    layout = lake.layout
+    owner = Owner(
+        tenant=layout.tenant, workspace=layout.workspace, record="iceberg", uuid=uuid or lake.clock.new_uuid()
+    )
+    home = seen_catalog(lake, catalog).id
+    return Holder(kind="place", owner=owner, home=home, began_ms=lake.clock.now_ms(), what="table")
+
+
+async def _is_living(lake: Lake, uuid: str) -> bool:
+    found = await gather_all(lake.bound_record(uuid, one).read() for one in _FORMATS)
+    return any(one and one.value.state not in {"dropped", "killed"} for one in found)
