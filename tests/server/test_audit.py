@@ -71,7 +71,7 @@ async def test_the_record_of_a_read_says_who_read_what_from_where(server: Audite
         protocol="iceberg",
         operation="loadTable",
         securable_type="table",
-        securable_name="ns.t",
+        securable_name="main.ns.t",
         securable_id=record.securable_id,
         privilege="SELECT or MODIFY",
         decision="allowed",

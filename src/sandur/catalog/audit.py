@@ -117,10 +117,10 @@ def weight_of(record: AuditRecord) -> int:
 
 def audited_decision(decision: Decision) -> AuditedDecision:
     """A decision as the trail keeps it."""
-    link, rule, verdict, number = decision
+    link, rule, verdict, number, catalog = decision
     return AuditedDecision(
         securable_type=link.type,
-        securable_name=link.name,
+        securable_name=f"{catalog}.{link.name}" if catalog else link.name,
         securable_id=link.id,
         privilege=privilege_text(rule),
         decision="allowed" if verdict.outcome == "allowed" else "denied",

@@ -160,12 +160,13 @@ ANONYMOUS: Final = Caller("anonymous", "anonymous")
 
 
 class Decision(NamedTuple):
-    """One decision about a request, for its audit record."""
+    """One decision about a request, for its audit record. `catalog` is the name of the catalog that the link is in."""
 
     link: Link
     rule: Rule
     verdict: Verdict
     manifest_number: int
+    catalog: str = ""
 
 
 @dataclass(eq=False)

@@ -206,6 +206,39 @@ def recover_admin(
     recover_administrator(StoreFlags(store, config, tenant=tenant, workspace=workspace), as_json=as_json)
 
 
+@app.command()
+def audit(  # noqa: PLR0913 - one parameter per flag
+    *,
+    principal: Annotated[str, typer.Option("--principal", metavar="NAME", help="Only requests of this principal")] = "",
+    operation: Annotated[str, typer.Option("--operation", help="Such as loadTable or updatePermissions")] = "",
+    securable: Annotated[
+        str, typer.Option("--on", metavar="NAME", help="A catalog, namespace, table, …, with what is inside, or an id")
+    ] = "",
+    kind: Annotated[str, typer.Option("--kind", help="read, change, credential, login, security, denial, …")] = "",
+    denied: Annotated[bool, typer.Option("--denied", help="Only what was denied")] = False,
+    since: Annotated[str, typer.Option("--since", metavar="TIME", help="2026-01-31T12:00:00Z, or 2h (ago)")] = "1d",
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME")] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Records to print, oldest first")] = 1_000,
+    uri: Annotated[str | None, typer.Option("--uri", metavar="URL", help="Ask this server; default: the store")] = None,
+    token: Annotated[
+        str | None, typer.Option("--token", envvar="SANDUR_TOKEN", help="With --uri: the token of an administrator")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="The tenant, on a store")] = None,
+    workspace: Annotated[str | None, typer.Option("--workspace", help="The workspace, on a store")] = None,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FORMAT", help="table or json")] = "table",
+) -> None:
+    """Search the audit trail: who did what, whether it was allowed and why."""
+    from sandur.cli.audit import AuditFlags, show_audit  # noqa: PLC0415 - starts fast
+    from sandur.cli.store_admin import StoreFlags  # noqa: PLC0415 - starts fast
+
+    filters = {"principal": principal, "operation": operation, "securable": securable, "kind": kind}
+    given = {name: text for name, text in {**filters, "decision": "denied" if denied else ""}.items() if text}
+    flags = AuditFlags(given, since, until, limit, uri, token)
+    show_audit(flags, StoreFlags(store, config, (), tenant, workspace), as_json=output == "json")
+
+
 @app.command("spark-config")
 def spark_config(  # noqa: PLR0913 - one parameter per flag
     *,

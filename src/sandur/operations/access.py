@@ -114,7 +114,7 @@ def require(lake: Lake, authority: Authority | None, chain: Chain, *, missing: N
     _check_caller(access, authority)
     rule = access.rule(situation)
     verdict = authority.decide(access.caller, chain, rule)
-    access.decisions.append(Decision(chain[-1], rule, verdict, authority.manifest.number))
+    access.decisions.append(Decision(chain[-1], rule, verdict, authority.manifest.number, _catalog_of(chain)))
     if verdict.outcome == "hidden":
         raise Hidden(str(missing), subject=missing.subject)
     if verdict.outcome == "forbidden":
@@ -124,6 +124,11 @@ def require(lake: Lake, authority: Authority | None, chain: Chain, *, missing: N
 def viewer_of(lake: Lake, authority: Authority | None, container: Chain) -> Viewer | None:
     """What the caller may see inside a container; None if it is everything."""
     return authority.viewer(lake.access.caller, container) if lake.access and authority else None
+
+
+def _catalog_of(chain: Chain) -> str:
+    """The name of the catalog that the last link is in; empty if it is in none."""
+    return chain[1].name if len(chain) > 2 and chain[1].type == "catalog" else ""  # noqa: PLR2004 - below a catalog
 
 
 def may_see(lake: Lake, authority: Authority | None, chain: Chain) -> bool:

@@ -110,6 +110,7 @@ def _denied(ended: Ended) -> bool:
 def _record(ended: Ended, layout: Layout, kind: AuditKind, sampled: float) -> AuditRecord:
     identity, headers, notes = ended.identity, ended.headers, ended.notes
     main, further = _decisions(ended)
+    caller = notes.logged_in or (identity.caller if identity else None)
     key = headers.get(b"idempotency-key")
     client = ended.scope.get("client")
     trace = _TRACE.match(headers.get(b"traceparent", b""))
@@ -119,9 +120,9 @@ def _record(ended: Ended, layout: Layout, kind: AuditKind, sampled: float) -> Au
         request_id=hide_secrets(ended.request_id) if b"x-request-id" in headers else ended.request_id,
         tenant=layout.tenant,
         workspace=layout.workspace,
-        principal=identity.principal if identity else "",
-        principal_id=identity.caller.id if identity and ended.access else "",
-        actor=identity.caller.actor.name if identity and identity.caller.actor else "",
+        principal=caller.name if caller else "",
+        principal_id=caller.id if caller and ended.access else "",
+        actor=caller.actor.name if caller and caller.actor else "",
         issuer=identity.issuer if identity else "",
         token_id=identity.token_id if identity else "",
         peer=client[0] if client else "",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from sandur.catalog.audit import AuditedChange, AuditedCredentials
+from sandur.catalog.security import Caller
 
 
 @dataclass(eq=False)
@@ -15,6 +16,7 @@ class Notes:
     changes: list[AuditedChange] = field(default_factory=list)
     credentials: AuditedCredentials | None = None
     is_replay: bool = False
+    logged_in: Caller | None = None
 
 
 current_notes: Final[ContextVar[Notes | None]] = ContextVar("current_notes", default=None)
@@ -32,6 +34,12 @@ def note_replay() -> None:
     """Note that the request was answered with the outcome of an earlier request under the same idempotency key."""
     if notes := current_notes.get():
         notes.is_replay = True
+
+
+def note_login(caller: Caller) -> None:
+    """Note that the request, which had no token, got one for this caller."""
+    if notes := current_notes.get():
+        notes.logged_in = caller
 
 
 def note_changes(changes: Sequence[AuditedChange]) -> None:

@@ -1,5 +1,6 @@
 """Search the audit trail on the store: by time, principal, operation, securable and decision, page by page."""
 
+import datetime as dt
 import re
 import zlib
 from collections.abc import Sequence
@@ -11,8 +12,10 @@ from sandur.catalog.audit import AuditFilter, AuditRecord
 from sandur.catalog.paging import decode_page_token, encode_page_token
 from sandur.clock import uuid_v7
 from sandur.errors import BadRequest
+from sandur.operations.access import authorize_metastore
 from sandur.operations.audit.trail import BATCH_SPAN_MS, date_of
 from sandur.operations.lake import Lake
+from sandur.settings import seconds_of
 from sandur.storage.contract import get_many
 
 PAGE_SIZE_DEFAULT: Final = 100
@@ -24,6 +27,11 @@ _BATCH_BYTES_MAX: Final = 64 << 20
 _GZIP: Final = 31
 _ID_CHARS: Final = 36
 _WHOLE: Final = -1
+LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999."""
+_DIGITS_MAX: Final = 15
+_AGO: Final = re.compile(r"([0-9]{1,6})([smhd])\Z")
+_UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LINES: Final = re.compile(r"-1\Z|[0-9]{1,6}\Z")
 
 _decoder: Final = msgspec.json.Decoder(AuditRecord)
@@ -41,6 +49,14 @@ class DamagedBatch(ValueError):
     """An object of the trail is not what was written there."""
 
 
+async def load_audit(
+    lake: Lake, wanted: AuditFilter, *, page_size: int | None = None, page_token: str | None = None
+) -> AuditPage:
+    """As `search_audit`, for a caller that administers the workspace."""
+    await authorize_metastore(lake)
+    return await search_audit(lake, wanted, page_size=page_size, page_token=page_token)
+
+
 async def search_audit(
     lake: Lake, wanted: AuditFilter, *, page_size: int | None = None, page_token: str | None = None
 ) -> AuditPage:
@@ -49,7 +65,8 @@ async def search_audit(
     A page may be empty and still have a next one, because a page reads a bounded number of objects.
     """
     size = checked_size(page_size)
-    what = ("audit", *map(str, wanted))
+    # A start such as "the last day" moves between two pages of one search; the token has the position.
+    what = ("audit", *map(str, wanted[1:]))
     key, lines = _position(lake, wanted, what, page_token)
     listed = await lake.store.list(lake.layout.audit_folder(), after=key, limit=OBJECTS_PER_PAGE_MAX)
     last_id = uuid_v7(wanted.until_ms + 1, 0)
@@ -73,6 +90,22 @@ async def search_audit(
                     return AuditPage(found, _token(lake, what, name, place), damaged)
     has_more = len(listed) == OBJECTS_PER_PAGE_MAX and len(names) == len(listed)
     return AuditPage(found, _token(lake, what, listed[-1].key, _WHOLE) if has_more else None, damaged)
+
+
+def time_of(text: str, now_ms: int) -> int:
+    """A time: milliseconds since 1970, ISO 8601 (without a zone: UTC), or how long ago, as `2h` or `PT2H`."""
+    if text.isascii() and text.isdigit():
+        return min(int(text[:_DIGITS_MAX]), LAST_MS)
+    if ago := _AGO.match(text):
+        return max(now_ms - int(ago[1]) * _UNIT_MS[ago[2]], 0)
+    if text.startswith("P"):
+        return max(now_ms - seconds_of(text) * 1_000, 0)
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise BadRequest(f"Invalid time {text[:40]!r}: expected 2026-01-31T12:00:00Z, PT2H or 2h (ago)") from None
+    zoned = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+    return min(max(round(zoned.timestamp() * 1_000), 0), LAST_MS)
 
 
 def checked_size(page_size: int | None) -> int:

@@ -20,6 +20,7 @@ from sandur.catalog.tokens import (
 from sandur.clock import Clock
 from sandur.errors import Unauthenticated
 from sandur.operations.access import Security
+from sandur.operations.audit.notes import note_login
 from sandur.operations.identity.credentials import API_KEY_PREFIX, ApiKey, is_api_key, parse_api_key
 from sandur.operations.identity.signing_keys import SigningKeys
 from sandur.operations.lake import Lake, Lakes, LruCache
@@ -125,6 +126,7 @@ class Authenticator:
         self, caller: Caller, tenant: str, workspace: str, *, provider: str = "", until_seconds: int | None = None
     ) -> OwnToken:
         """A token of this server for a caller. It ends at `until_seconds` at the latest."""
+        note_login(caller)
         now_ms = self._clock.now_ms()
         now = now_ms // 1_000
         ends = now + min(seconds_of(self._settings.token_lifetime), LIFETIME_SECONDS_MAX)

@@ -6,7 +6,7 @@ from sandur.catalog import privileges
 from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
 from sandur.operations.identity.principals import OTHERS
 from sandur.server.app import Dialect, Route, Router
-from sandur.server.control import principals
+from sandur.server.control import audit, principals
 from sandur.server.control.errors import ERRORS
 
 _ADMINISTRATOR: Final = Needs("metastore", privileges.MANAGED)
@@ -28,6 +28,7 @@ ROUTES: Final = (
     Route("DELETE", _PRINCIPAL + "/secrets/{id}", "removeSecret", principals.remove_secret, _SELF),
     Route("POST", _PRINCIPAL + "/api-keys", "createApiKey", principals.create_api_key, _SELF),
     Route("GET", _PRINCIPAL + "/api-keys", "listApiKeys", principals.list_api_keys, _SELF),
+    Route("GET", "/audit", "loadAudit", audit.load_audit_records, _ADMINISTRATOR),
     Route("DELETE", _PRINCIPAL + "/api-keys/{id}", "removeApiKey", principals.remove_api_key, _SELF),
 )
 

@@ -1,0 +1,136 @@
+"""`sandur audit`: search the audit trail, on the store itself or through a server."""
+
+import asyncio
+import datetime as dt
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import httpx
+import msgspec
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from sandur.catalog.audit import AuditFilter, AuditRecord
+from sandur.cli.store_admin import StoreFlags, run_on_store
+from sandur.clock import SystemClock
+from sandur.errors import Forbidden, Unavailable
+from sandur.operations.audit.search import LAST_MS, AuditPage, search_audit, time_of
+from sandur.operations.lake import Lake
+
+_PAGE_SIZE: Final = 1_000
+_PAGES_MAX: Final = 100_000
+_SECONDS_MAX: Final = 60.0
+_SECOND_CHARS: Final = 19
+
+
+class AuditFlags(NamedTuple):
+    """What to search and how much to print. Without `uri`, the store is read."""
+
+    filters: Mapping[str, str]
+    since: str
+    until: str | None
+    limit: int
+    uri: str | None = None
+    token: str | None = None
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    records: tuple[AuditRecord, ...]
+    next_token: str | None = None
+    damaged: tuple[str, ...] = ()
+
+
+class _Found(NamedTuple):
+    records: Sequence[AuditRecord]
+    damaged: Sequence[str]
+
+
+def show_audit(flags: AuditFlags, store: StoreFlags, *, as_json: bool) -> None:
+    """Print the records, oldest first: as a table, or as lines of JSON."""
+    found = (
+        _from_server(flags) if flags.uri else run_on_store(lambda lake: _on_store(lake, flags), store, access="read")
+    )
+    errors = Console(stderr=True, highlight=False)
+    if as_json:
+        for record in found.records:
+            print(msgspec.json.encode(record).decode())  # noqa: T201 - output for machines
+    else:
+        Console(highlight=False).print(_table(found.records) if found.records else "No records.")
+    if len(found.records) == flags.limit:
+        errors.print(f"These are the first {flags.limit} records; --limit prints more.")
+    if found.damaged:
+        errors.print(f"{len(found.damaged)} objects of the trail cannot be read, for example {found.damaged[0]}")
+
+
+def _table(records: Sequence[AuditRecord]) -> Table:
+    table = Table("time (UTC)", box=SIMPLE)
+    for column in ("principal", "operation", "on", "decision", "status"):
+        table.add_column(column, no_wrap=column in {"operation", "decision"})
+    table.add_column("reason")
+    for record in records:
+        table.add_row(
+            str(dt.datetime.fromtimestamp(record.time_ms / 1_000, dt.UTC))[:_SECOND_CHARS],
+            record.principal,
+            record.operation,
+            record.securable_name,
+            record.decision,
+            str(record.status),
+            record.detail or record.reason,
+        )
+    return table
+
+
+async def _on_store(lake: Lake, flags: AuditFlags) -> _Found:
+    now_ms = SystemClock().now_ms()
+    until_ms = time_of(flags.until, now_ms) if flags.until else LAST_MS
+    wanted = AuditFilter(time_of(flags.since, now_ms), until_ms, **flags.filters)
+    return await _collect(flags.limit, lambda token: search_audit(lake, wanted, page_size=_PAGE_SIZE, page_token=token))
+
+
+async def _collect(limit: int, load: Callable[[str | None], Awaitable[AuditPage | _Answer]]) -> _Found:
+    """At most `limit` records of all pages."""
+    records: list[AuditRecord] = []
+    damaged: list[str] = []
+    token: str | None = None
+    for _ in range(_PAGES_MAX):
+        page = await load(token)
+        records += page.records
+        damaged += page.damaged
+        token = page.next_token
+        if token is None or len(records) >= limit:
+            break
+    return _Found(records[:limit], damaged)
+
+
+def _from_server(flags: AuditFlags) -> _Found:
+    now_ms = SystemClock().now_ms()
+    query = {**flags.filters, "since": str(time_of(flags.since, now_ms)), "page_size": str(_PAGE_SIZE)}
+    if flags.until:
+        query["until"] = str(time_of(flags.until, now_ms))
+    headers = {"authorization": f"Bearer {flags.token}"} if flags.token else {}
+    url = f"{(flags.uri or '').rstrip('/')}/api/sandur/v1/audit"
+
+    async def run() -> _Found:
+        async with httpx.AsyncClient(headers=headers, timeout=_SECONDS_MAX) as client:
+
+            async def load(token: str | None) -> _Answer:
+                answer = await client.get(url, params={**query, **({"page_token": token} if token else {})})
+                if not answer.is_success:
+                    raise Forbidden(f"{url}: {answer.status_code} {_message(answer)}")
+                return msgspec.json.decode(answer.content, type=_Answer)
+
+            return await _collect(flags.limit, load)
+
+    try:
+        return asyncio.run(run())
+    except httpx.HTTPError as error:
+        raise Unavailable(f"{url}: no answer: {error}") from error
+
+
+def _message(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["error"]["message"])
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return answer.reason_phrase
