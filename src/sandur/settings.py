@@ -108,6 +108,15 @@ class OidcSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Longest lifetime of its tokens. Tokens that are valid for longer are refused."""
 
 
+class OpaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A veto by Open Policy Agent on every request. It can refuse what the grants allow, and nothing else."""
+
+    url: str = ""
+    """URL of the decision, such as `http://127.0.0.1:8282/v1/data/sandur/allow`. Empty: no veto."""
+    timeout: Duration = "PT2S"
+    """How long to wait for a decision. Without one the request gets 503."""
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings with their defaults.
 
@@ -213,6 +222,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     azure: AzureSettings = AzureSettings()
     retry: RetrySettings = RetrySettings()
     unity_catalog: UnityCatalogSettings = UnityCatalogSettings()
+    opa: OpaSettings = OpaSettings()
 
 
 def load_settings(

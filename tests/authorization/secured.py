@@ -70,7 +70,7 @@ async def _answer(app: App, catalog: RunningCatalog, sent: Sent, caller: Caller)
     try:
         answer = await route.handler(call)
     except Exception as error:  # noqa: BLE001 -- as the server does
-        answer, _ = app._failed(error, dialect, route.operation, "request")
+        answer = dialect.errors.answer(error, route.operation, "request", is_public=True)
     return Received(answer.status, answer.body)
 
 

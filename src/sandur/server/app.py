@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -14,7 +15,7 @@ from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
 from sandur.catalog.security import Access
 from sandur.clock import Clock
 from sandur.errors import Busy, SandurError
-from sandur.operations.audit.notes import begin_notes
+from sandur.operations.audit.notes import Notes, begin_notes
 from sandur.server.audit import Ended, record_request
 from sandur.server.authentication.authenticator import Authenticator
 from sandur.server.context import Call
@@ -40,6 +41,7 @@ from sandur.server.http import (
     read_body,
     send_answer,
 )
+from sandur.server.identity import Identity
 from sandur.server.metrics import REQUEST_SECONDS, REQUESTS_REFUSED, STORAGE_ROUNDS, Metrics, Rounds, current_rounds
 from sandur.server.process import RunningCatalog
 from sandur.settings import Settings
@@ -184,6 +186,23 @@ class Dialect(NamedTuple):
     errors: ErrorMap
 
 
+@dataclass(eq=False)
+class _Exchange:
+    """A request on its way through the application, and what is known of it so far. `body` is None until it is read."""
+
+    scope: Scope
+    headers: Mapping[bytes, bytes]
+    request_id: str
+    dialect: Dialect
+    route: Route
+    values: Mapping[str, bytes]
+    identity: Identity | None = None
+    body: bytes | None = None
+    access: Access | None = None
+    error: BaseException | None = None
+    failure: Mapping[str, str] = field(default_factory=dict)
+
+
 def _quote(path: bytes) -> str:
     return path[:_QUOTED_BYTES_MAX].decode("latin-1")
 
@@ -232,79 +251,105 @@ class App:
     async def _serve(self, dialect: Dialect, mount: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """One request of a dialect, from its head to the end of its answer."""
         began = time.perf_counter()
-        method, path, headers = scope["method"], scope["raw_path"], dict(scope["headers"])
-        request_id = self._request_id(headers)
-        route, values = dialect.router.match(method, path, mount=mount)
-        is_open = route.needs is OPEN
+        method, headers = scope["method"], dict(scope["headers"])
+        route, values = dialect.router.match(method, scope["raw_path"], mount=mount)
+        exchange = _Exchange(scope, headers, self._request_id(headers), dialect, route, values)
         rounds = Rounds(route.operation)
         current_rounds.set(rounds)
-        settings, metrics = self._settings, self._metrics
-        error: BaseException | None = None
-        identity, body, access, failure = None, None, None, _NO_FIELDS
-        notes = begin_notes() if self._catalog.audit.is_on else None
+        metrics = self._metrics
         metrics.under_way += 1
         try:
-            self._check_load()
-            self._cross_site.check(method, headers, takes_forms=is_open)
-            request = _request(scope, headers, request_id)
-            identity = await self._authenticator.identify(request, needs_token=not is_open)
-            # The body of a client without a valid token is not read.
-            bytes_max = _OPEN_BODY_BYTES_MAX if is_open else settings.request_bytes_max
-            if body := await read_body(receive, headers, bytes_max):
-                request = msgspec.structs.replace(request, body=body)
-            access = Access(identity.caller, route.needs) if settings.authentication == "on" else None
-            answer = await route.handler(
-                Call(
-                    self._catalog.lakes,
-                    self._authenticator,
-                    settings,
-                    route.operation,
-                    values,
-                    request,
-                    identity,
-                    access,
-                )
-            )
-        except (ClientGone, asyncio.CancelledError) as raised:
-            error, answer = raised, _CLIENT_GONE
-            if isinstance(raised, asyncio.CancelledError):
-                raise
-        except Exception as raised:  # noqa: BLE001 - the one place that turns errors into answers
-            error = raised
-            answer, failure = self._failed(raised, dialect, route.operation, request_id)
-            if body is None and is_large(headers):
-                answer = Answer(answer.status, answer.body, (*answer.headers, CLOSE))
+            answer = await self._answer(exchange, receive)
         finally:
             metrics.under_way -= 1
-            if notes:
-                called = (dialect.name, route.operation, route.needs, values, identity, access)
-                ended = Ended(scope, headers, request_id, *called, notes, answer.status, error, self._clock.now_ms())
-                record_request(self._catalog.audit, settings, ended)
         try:
             if answer is not _CLIENT_GONE:
-                await send_answer(
-                    answer, send, (REQUEST_ID, request_id.encode()), *self._cache_headers(answer), method=method
-                )
+                sent_id = (REQUEST_ID, exchange.request_id.encode())
+                await send_answer(answer, send, sent_id, *self._cache_headers(answer), method=method)
         finally:
             seconds = time.perf_counter() - began
-            metrics.observe(
-                REQUEST_SECONDS, seconds, dialect.name, route.operation, method, route.path, str(answer.status)
-            )
+            status = str(answer.status)
+            metrics.observe(REQUEST_SECONDS, seconds, dialect.name, route.operation, method, route.path, status)
             metrics.observe(STORAGE_ROUNDS, rounds.count, route.operation)
-            tenant, workspace, principal = identity[:3] if identity else ("", "", "")
-            (self._log.warning if failure else self._log.info)(
-                "request",
-                method=method,
-                route=route.path,
-                status=answer.status,
-                ms=round(seconds * 1000, 3),
-                request_id=request_id,
-                tenant=tenant,
-                workspace=workspace,
-                principal=principal,
-                **(_NO_FIELDS if method in _READS else _changed(path, route, body or b"")),
-                **failure,
-            )
+            self._log_request(exchange, answer, seconds)
+
+    async def _answer(self, exchange: "_Exchange", receive: Receive) -> Answer:
+        """The answer to a request, also if it fails, and its audit record."""
+        notes = begin_notes() if self._catalog.audit.is_on else None
+        status = _CLIENT_GONE.status
+        try:
+            answer = await self._handle(exchange, receive)
+            status = answer.status
+        except ClientGone as raised:
+            exchange.error, answer = raised, _CLIENT_GONE
+        except asyncio.CancelledError as raised:
+            exchange.error = raised
+            raise
+        except Exception as raised:  # noqa: BLE001 - the one place that turns errors into answers
+            exchange.error = raised
+            answer = self._failed(raised, exchange)
+            status = answer.status
+        finally:
+            if notes:
+                self._record(exchange, notes, status)
+        return answer
+
+    async def _handle(self, exchange: "_Exchange", receive: Receive) -> Answer:
+        """Identify the caller, read the body, and run the handler of the route."""
+        scope, headers, route, settings = exchange.scope, exchange.headers, exchange.route, self._settings
+        is_open = route.needs is OPEN
+        self._check_load()
+        self._cross_site.check(scope["method"], headers, takes_forms=is_open)
+        request = _request(scope, headers, exchange.request_id)
+        identity = exchange.identity = await self._authenticator.identify(request, needs_token=not is_open)
+        # The body of a client without a valid token is not read.
+        bytes_max = _OPEN_BODY_BYTES_MAX if is_open else settings.request_bytes_max
+        exchange.body = await read_body(receive, headers, bytes_max)
+        if exchange.body:
+            request = msgspec.structs.replace(request, body=exchange.body)
+        exchange.access = Access(identity.caller, route.needs) if settings.authentication == "on" else None
+        call = Call(
+            self._catalog.lakes,
+            self._authenticator,
+            settings,
+            route.operation,
+            exchange.values,
+            request,
+            identity,
+            exchange.access,
+        )
+        if self._catalog.veto and not is_open:
+            await self._catalog.veto.check(call, route.needs)
+        return await route.handler(call)
+
+    def _record(self, exchange: "_Exchange", notes: Notes, status: int) -> None:
+        """Add the request to the audit trail."""
+        route = exchange.route
+        called = (exchange.dialect.name, route.operation, route.needs, exchange.values)
+        who = (exchange.identity, exchange.access)
+        now_ms = self._clock.now_ms()
+        ended = Ended(
+            exchange.scope, exchange.headers, exchange.request_id, *called, *who, notes, status, exchange.error, now_ms
+        )
+        record_request(self._catalog.audit, self._settings, ended)
+
+    def _log_request(self, exchange: "_Exchange", answer: Answer, seconds: float) -> None:
+        method, route = exchange.scope["method"], exchange.route
+        tenant, workspace, principal = exchange.identity[:3] if exchange.identity else ("", "", "")
+        body = exchange.body or b""
+        (self._log.warning if exchange.failure else self._log.info)(
+            "request",
+            method=method,
+            route=route.path,
+            status=answer.status,
+            ms=round(seconds * 1000, 3),
+            request_id=exchange.request_id,
+            tenant=tenant,
+            workspace=workspace,
+            principal=principal,
+            **(_NO_FIELDS if method in _READS else _changed(exchange.scope["raw_path"], route, body)),
+            **exchange.failure,
+        )
 
     def _cache_headers(self, answer: Answer) -> Headers:
         """What one principal may see is not for others: caches on the way keep no answer that does not allow it."""
@@ -355,22 +400,23 @@ class App:
             self._metrics.count(REQUESTS_REFUSED, "busy")
             raise Busy("Too many requests are in progress; try again")
 
-    def _failed(
-        self, error: Exception, dialect: Dialect, operation: str, request_id: str
-    ) -> tuple[Answer, Mapping[str, str]]:
-        """The answer to a request that failed, and for a server error its reason, for the log line of the request.
+    def _failed(self, error: Exception, exchange: "_Exchange") -> Answer:
+        """The answer to a request that failed; the log line of the request gets the reason of a server error.
 
         Unexpected errors are logged with their trace.
         """
+        operation, request_id = exchange.route.operation, exchange.request_id
         is_public = self._settings.authentication != "off"
-        answer = dialect.errors.answer(error, operation, request_id, is_public=is_public)
+        answer = exchange.dialect.errors.answer(error, operation, request_id, is_public=is_public)
         if isinstance(error, Refused):
             self._metrics.count(REQUESTS_REFUSED, str(error.status))
         elif not isinstance(error, SandurError):
             self._log.error("unexpected error", request_id=request_id, operation=operation, exc_info=error)
         elif answer.status >= _SERVER_ERROR:
-            return answer, {"reason": f"{type(error).__name__}: {error}"}
-        return answer, _NO_FIELDS
+            exchange.failure = {"reason": f"{type(error).__name__}: {error}"}
+        if exchange.body is None and is_large(exchange.headers):
+            return Answer(answer.status, answer.body, (*answer.headers, CLOSE))
+        return answer
 
 
 def _request(scope: Scope, headers: Mapping[bytes, bytes], request_id: str) -> HttpRequest:

@@ -55,6 +55,11 @@ class Call(msgspec.Struct):
         """A parameter of the path."""
         return decode_segment(self._values[parameter])
 
+    @property
+    def values(self) -> Mapping[str, str]:
+        """All parameters of the path."""
+        return {parameter: self.value(parameter) for parameter in self._values}
+
     def encoded_value(self, parameter: str) -> bytes:
         """A parameter of the path, as it was sent."""
         return self._values[parameter]

@@ -18,6 +18,7 @@ from sandur.operations.lake import Count, Counters, Lakes
 from sandur.operations.tables.documents import document_cache
 from sandur.server.authentication.authenticator import Authenticator
 from sandur.server.metrics import Metrics
+from sandur.server.opa import OpaVeto
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
@@ -39,6 +40,7 @@ class RunningCatalog:
         self._settings = settings
         self._keys = SigningKeys(store, clock)
         self.authenticator = Authenticator(settings, clock, self.lakes, self._keys)
+        self.veto = OpaVeto(settings.opa) if settings.opa.url else None
         self._store = store
         self._clock = clock
         self._metrics = metrics
@@ -67,6 +69,8 @@ class RunningCatalog:
             task.cancel()
         await self._janitors.stop()
         await self.audit.close()
+        if self.veto:
+            await self.veto.close()
         await self.lakes.close()
         self.update_metrics()
 
