@@ -9,6 +9,7 @@ import httpx
 import pytest
 import structlog
 
+from sandur.clock import Clock
 from sandur.server.app import App
 from sandur.server.http import Receive, Scope, Send
 from sandur.server.serve import build
@@ -40,9 +41,11 @@ class Catalogs:
         given = Settings(**{"store": "memory:", "log_level": "error", **settings})  # type: ignore[arg-type] # Given by name.
         return await self.open_with(given, store)
 
-    async def open_with(self, settings: Settings, store: ObjectStore | None = None) -> httpx.AsyncClient:
+    async def open_with(
+        self, settings: Settings, store: ObjectStore | None = None, *, clock: Clock | None = None
+    ) -> httpx.AsyncClient:
         """A server with exactly these settings."""
-        app, catalog = build(settings, store=store)
+        app, catalog = build(settings, store=store, clock=clock)
         await catalog.start()
         self._stack.push_async_callback(catalog.close)
         transport = httpx.ASGITransport(with_plain_names(app))

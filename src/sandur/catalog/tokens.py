@@ -173,11 +173,12 @@ class TokenHeader(msgspec.Struct, frozen=True):
 
     alg: str
     kid: str = ""
-    crit: msgspec.Raw | None = None
+    crit: object = msgspec.UNSET
 
 
-class _Issuer(msgspec.Struct, frozen=True):
+class _Parties(msgspec.Struct, frozen=True):
     iss: str = ""
+    sub: str = ""
 
 
 class Times(msgspec.Struct, frozen=True):
@@ -191,14 +192,19 @@ class Times(msgspec.Struct, frozen=True):
 def read_header(token: str) -> TokenHeader:
     """The header, which nothing vouches for. Raises Unauthenticated if it cannot belong to a valid token."""
     header = _part(token, 0, TokenHeader)
-    if header.crit is not None:
+    if header.crit is not msgspec.UNSET:
         raise Unauthenticated("the token requires an extension (crit) that this server does not know")
     return header
 
 
 def read_issuer(token: str) -> str:
     """The issuer that a token claims, before anything is verified; it only selects the key that must have signed."""
-    return _part(token, 1, _Issuer).iss
+    return _part(token, 1, _Parties).iss
+
+
+def read_subject(token: str) -> str:
+    """The subject that a token claims; without a signature, only the word of the client that sends it counts."""
+    return _part(token, 1, _Parties).sub
 
 
 P = TypeVar("P", bound=msgspec.Struct)
@@ -215,7 +221,7 @@ def _part(token: str, number: Literal[0, 1], kind: type[P]) -> P:
         raise Unauthenticated("it is not a signed token (JWT)") from None
 
 
-def verified_payload(token: str, key: AllowedPublicKeys, algorithm: str) -> bytes:
+def verified_payload(token: str, key: AllowedPublicKeys | jwt.PyJWK, algorithm: str) -> bytes:
     """The claims of a token that this key signed. Raises Unauthenticated if it did not."""
     try:
         payload = _jws.decode(token, key, algorithms=[algorithm])

@@ -67,6 +67,7 @@ class RunningCatalog:
         self.is_started = False
         for task in self._tasks:
             task.cancel()
+        await self.authenticator.close()
         await self._janitors.stop()
         await self.audit.close()
         if self.veto:

@@ -24,12 +24,15 @@ from sandur.operations.audit.notes import note_login
 from sandur.operations.identity.credentials import API_KEY_PREFIX, ApiKey, is_api_key, parse_api_key
 from sandur.operations.identity.signing_keys import SigningKeys
 from sandur.operations.lake import Lake, Lakes, LruCache
+from sandur.server.authentication.providers import Providers
 from sandur.server.http import WWW_AUTHENTICATE, HttpRequest, Refused
 from sandur.server.identity import ANONYMOUS_BEARER, Bearer, Identity, identity_of
 from sandur.settings import Settings, seconds_of
 from sandur.storage.layout import Layout
 
 _VERIFIED_MAX: Final = 10_000
+_FOREIGN_REMEMBERED_MS: Final = 300_000
+"""How long a provider's token is remembered: soon after the provider withdraws a key, its tokens are refused."""
 _SCOPES_MAX: Final = 1_000
 _REVALIDATION_MS: Final = 1_000
 """The shortest time between two reads of a workspace's manifest for API keys that the last one did not have."""
@@ -50,7 +53,8 @@ class Authenticator:
         self._clock = clock
         self._lakes = lakes
         self.keys = keys
-        self._verified: LruCache[bytes, Bearer] = LruCache(_VERIFIED_MAX)
+        self._providers = Providers(settings.oidc, clock)
+        self._verified: LruCache[bytes, tuple[Bearer, int]] = LruCache(_VERIFIED_MAX)
         self._key_reads_ms: LruCache[Layout, int] = LruCache(_SCOPES_MAX)
 
     @property
@@ -82,16 +86,20 @@ class Authenticator:
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         now_ms = self._clock.now_ms()
         found = self._verified.get(digest)
-        if found is not None and found.expires_ms > now_ms:
-            return found
-        bearer = await self._verify(token, now_ms)
-        self._verified[digest] = bearer
+        if found is not None and found[1] > now_ms:
+            return found[0]
+        issuer = read_issuer(token)
+        if issuer == self.keys.current.ring.issuer:
+            bearer = own_bearer(verify_own(token, self.keys.current, now_ms))
+            remembered_ms = bearer.expires_ms
+        else:
+            bearer = await self._providers.verify(token, issuer)
+            remembered_ms = min(bearer.expires_ms, now_ms + _FOREIGN_REMEMBERED_MS)
+        self._verified[digest] = (bearer, remembered_ms)
         return bearer
 
-    async def _verify(self, token: str, now_ms: int) -> Bearer:
-        if read_issuer(token) != self.keys.current.ring.issuer:
-            raise Unauthenticated("its issuer is not configured")
-        return own_bearer(verify_own(token, self.keys.current, now_ms))
+    async def close(self) -> None:
+        await self._providers.close()
 
     async def _bearer_of_api_key(self, text: str, request: HttpRequest) -> Bearer:
         """An API key belongs to the workspace that the headers name. An invented id reads nothing."""

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote_plus
 
 from sandur.catalog.principals import require_principal
-from sandur.catalog.security import Caller, Principal
-from sandur.catalog.tokens import verify_own
+from sandur.catalog.privileges import IMPERSONATE
+from sandur.catalog.security import Actor, Authority, Caller, Principal
+from sandur.catalog.tokens import read_header, read_issuer, read_subject, verify_own
 from sandur.errors import BadRequest, Unauthenticated
 from sandur.operations.access import Security
 from sandur.operations.identity.credentials import API_KEY_PREFIX, SECRET_CHARS_MAX, matching_secret
@@ -21,7 +22,7 @@ from sandur.server.authentication.authenticator import OwnToken
 from sandur.server.authentication.failures import FailureLimit
 from sandur.server.context import Call
 from sandur.server.http import RETRY_AFTER, WWW_AUTHENTICATE, Headers, decode_query
-from sandur.server.identity import identity_of
+from sandur.server.identity import Bearer, identity_of
 
 CLIENT_CREDENTIALS: Final = "client_credentials"
 TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105 - a name, not a secret
@@ -32,6 +33,7 @@ _TOKEN_TYPES: Final = (ACCESS_TOKEN_TYPE, _ID_TOKEN_TYPE, _JWT_TYPE)
 
 _ANONYMOUS_TOKEN: Final = OwnToken("anonymous", 3_600)
 _BASIC: Final = "basic"
+_UNSIGNED: Final = "none"
 
 
 class OAuthProblem(Exception):
@@ -59,8 +61,11 @@ class _Client(NamedTuple):
     secret: str
 
 
-async def grant_token(call: Call) -> Grant:
-    """The token that the form of a request asks for; for every client when authentication is off."""
+async def grant_token(call: Call, *, requires_user: bool = False) -> Grant:
+    """The token that the form of a request asks for; for every client when authentication is off.
+
+    With `requires_user`, a provider's token is exchanged only for a registered user.
+    """
     try:
         form = decode_query(call.http.body)
     except BadRequest as error:
@@ -77,7 +82,7 @@ async def grant_token(call: Call) -> Grant:
             subject = _subject_token(form)
             if not call.authenticator.is_on:
                 return Grant(OwnToken(subject, _ANONYMOUS_TOKEN.seconds), scope)
-            return Grant(await _exchange(call, subject), scope)
+            return Grant(await _exchange(call, form, subject, requires_user=requires_user), scope)
         case grant_type:
             described = f"{grant_type[:80]}: use {CLIENT_CREDENTIALS} or {TOKEN_EXCHANGE}"
             raise OAuthProblem(400, "unsupported_grant_type", described)
@@ -142,29 +147,80 @@ async def _authenticated(call: Call, lake: Lake, client: _Client) -> Principal:
     return principal
 
 
-async def _exchange(call: Call, subject: str) -> OwnToken:
+async def _exchange(call: Call, form: Mapping[str, str], subject: str, *, requires_user: bool) -> OwnToken:
     """A token of this server for another token."""
     basic = _basic(call)
     try:
-        return await (_renewed_by_secret(call, subject, basic) if basic else _renewed(call, subject))
+        if subject.count(".") and read_header(subject).alg == _UNSIGNED:
+            return await _impersonated(call, form, subject, basic)
+        if basic:
+            return await _renewed_by_secret(call, subject, basic)
+        return await _renewed(call, subject, requires_user=requires_user)
     except Unauthenticated as error:
         raise OAuthProblem(401, "invalid_grant", f"the subject token is not valid: {error}") from None
 
 
-async def _renewed(call: Call, subject: str) -> OwnToken:
+async def _renewed(call: Call, subject: str, *, requires_user: bool = False) -> OwnToken:
     """A new token for the bearer of a token or an API key that still counts, in the same workspace."""
     bearer = await call.authenticator.bearer_of(subject, call.http)
-    identity = identity_of(call.http, call.settings, bearer)
-    lake = call.lake_of(identity.tenant, identity.workspace)
-    authority = await lake.feature(Security).read()
-    caller = bearer.caller
-    if not authority.accepts(caller):
-        raise Unauthenticated(f"the tokens of {caller.name} have been revoked")
+    lake, authority = await _accepting(call, bearer)
+    caller, keys = bearer.caller, call.authenticator.keys.current
     if caller.key_id and caller.token_epoch is None:
         principal = require_principal(authority, caller.id)
         return _issue(call, lake, _caller_of(principal, key_id=caller.key_id), until=bearer.expires_ms // 1_000 or None)
-    claims = verify_own(subject, call.authenticator.keys.current, lake.clock.now_ms())
-    return _issue(call, lake, caller, until=claims.until, provider=claims.idp)
+    if read_issuer(subject) == keys.ring.issuer:
+        claims = verify_own(subject, keys, lake.clock.now_ms())
+        return _issue(call, lake, caller, until=claims.until, provider=claims.idp)
+    if requires_user and authority.user_of(caller) is None:
+        raise Unauthenticated(f"user {caller.name} is not registered")
+    # The new token and its successors end with the provider's.
+    return _issue(call, lake, caller, until=bearer.expires_ms // 1_000, provider=bearer.issuer)
+
+
+async def _accepting(call: Call, bearer: Bearer) -> tuple[Lake, Authority]:
+    """The lake of a bearer's workspace, and its authority; Unauthenticated if the bearer was revoked there."""
+    identity = identity_of(call.http, call.settings, bearer)
+    lake = call.lake_of(identity.tenant, identity.workspace)
+    authority = await lake.feature(Security).read()
+    if not authority.accepts(bearer.caller):
+        raise Unauthenticated(f"the tokens of {bearer.caller.name} have been revoked")
+    return lake, authority
+
+
+async def _impersonated(call: Call, form: Mapping[str, str], subject: str, basic: _Client | None) -> OwnToken:
+    """A token for the user that an unsigned token names, for an engine that may act for its users (IMPERSONATE).
+
+    Only registered users can be named, never a service principal.
+    """
+    lake, authority, actor = await _actor(call, form, basic)
+    verdict = authority.decide(_caller_of(actor), (authority.metastore,), IMPERSONATE)
+    if verdict.outcome != "allowed":
+        raise OAuthProblem(
+            403, "unauthorized_client", f"{actor.name} may not act for users: it needs {verdict.missing}"
+        )
+    name = read_subject(subject)
+    user = authority.principal_named(name)
+    if user is None or user.kind != "user" or user.disabled:
+        raise Unauthenticated(f"user {name[:255]} is not registered or is disabled")
+    acting = Actor(actor.id, actor.name, actor.token_epoch)
+    return _issue(call, lake, _caller_of(user)._replace(actor=acting))
+
+
+async def _actor(call: Call, form: Mapping[str, str], basic: _Client | None) -> tuple[Lake, Authority, Principal]:
+    """The principal that acts for another: by its secret, its actor token or its bearer token."""
+    if basic:
+        lake = call.lake_of(call.identity.tenant, call.identity.workspace)
+        return lake, await lake.feature(Security).read(), await _authenticated(call, lake, basic)
+    scheme, _, token = (call.http.header(b"authorization") or "").strip().partition(" ")
+    sent = form.get("actor_token") or (token.strip() if scheme.lower() == "bearer" else "")
+    if not sent:
+        raise Unauthenticated("it is not signed, and no actor token says who acts for its subject")
+    bearer = await call.authenticator.bearer_of(sent, call.http)
+    lake, authority = await _accepting(call, bearer)
+    principal = authority.principal(bearer.caller.id)
+    if principal is None or bearer.caller.actor is not None:
+        raise Unauthenticated("the actor is not a registered principal that acts for itself")
+    return lake, authority, principal
 
 
 async def _renewed_by_secret(call: Call, subject: str, client: _Client) -> OwnToken:

@@ -63,7 +63,7 @@ async def load_self(call: Call) -> Answer:
 async def get_token(call: Call) -> Answer:
     """A token for client credentials or in exchange for another token; errors have the form of this API."""
     try:
-        grant = await grant_token(call)
+        grant = await grant_token(call, requires_user=True)
     except OAuthProblem as problem:
         raise Refused(problem.status, problem.description, *problem.headers) from problem
     granted = {
