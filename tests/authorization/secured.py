@@ -13,7 +13,6 @@ from sandur.catalog.security import Access, Authority, Caller, Group, ObjectGran
 from sandur.operations.access import object_id_of
 from sandur.operations.index.rebuild import rebuild_all
 from sandur.operations.lake import Lake
-from sandur.operations.name_access import registry_cell
 from sandur.operations.security import SecurityChange, SecurityEdit
 from sandur.operations.tables.names import pointer_cell, resolve_name
 from sandur.server.app import App
@@ -108,11 +107,11 @@ async def _give(lake: Lake, one: Securable) -> str:
             await cell.swap(replace(namespace.value, owner_id=owner), expected=namespace.version)
             return namespace.value.id
         case Kind.EXTERNAL_LOCATION:
-            registry = await registry_cell(lake).read()
+            registry = await lake.storage_registry().read()
             assert registry
             location = replace(registry.value.locations[one.id], owner_id=owner)
             locations = {**registry.value.locations, one.id: location}
-            await registry_cell(lake).swap(replace(registry.value, locations=locations), expected=registry.version)
+            await lake.storage_registry().swap(replace(registry.value, locations=locations), expected=registry.version)
             return location.id
         case _:
             found = await resolve_name(lake, Identifier(name.catalog, levels, name.leaf))

@@ -36,8 +36,10 @@ REGISTER_TABLE: Final = {
     "": "create table", "files": "read files", "overwrite": "overwrite table", **LOCATED_TABLE,
 }  # fmt: skip
 READ_TABLE_DATA: Final = {"": "read table", "write": "write table"}
-READ_PATH: Final = {"": "read files", "write": "write files"}
+READ_PATH: Final = {"": "read files", "write": "write files", "create": "use location for a table"}
+STAGE_TABLE: Final = {"": "create table"}
 CREATE_TABLE: Final = {"": "create table", **LOCATED_TABLE}
+DROP_TABLE: Final = {"": "drop table", "purge": "drop table"}
 
 # The operation of the evaluator for each situation of a route; "" is the rule that always applies.
 OPERATIONS: Final[dict[str, dict[str, dict[str, str]]]] = {
@@ -89,17 +91,17 @@ OPERATIONS: Final[dict[str, dict[str, dict[str, str]]]] = {
         "getSchema": {"": "load namespace"},
         "updateSchema": {"": "update namespace"},
         "deleteSchema": {"": "drop namespace"},
-        "createStagingTable": CREATE_TABLE,
+        "createStagingTable": STAGE_TABLE,
         "commit": {"": "update table"},
         "getCommits": {"": "load table"},
-        "createTable": CREATE_TABLE,
+        "createTable": {**CREATE_TABLE, "view": "create view"},
         "listTables": {"": "list"},
         "getTable": {"": "load table"},
-        "deleteTable": {"": "drop table"},
+        "deleteTable": DROP_TABLE,
         "createVolume": {"": "create volume", "location": "use location for a volume"},
         "listVolumes": {"": "list"},
         "getVolume": {"": "load volume"},
-        "updateVolume": {"": "update volume"},
+        "updateVolume": {"": "update volume", "destination": "create volume"},
         "deleteVolume": {"": "drop volume"},
         "createFunction": {"": "create function"},
         "listFunctions": {"": "list"},
@@ -109,14 +111,14 @@ OPERATIONS: Final[dict[str, dict[str, dict[str, str]]]] = {
         "listRegisteredModels": {"": "list"},
         "createModelVersion": {"": "update model"},
         "getRegisteredModel": {"": "load model"},
-        "updateRegisteredModel": {"": "update model"},
+        "updateRegisteredModel": {"": "update model", "destination": "create model"},
         "deleteRegisteredModel": {"": "drop model"},
         "listModelVersions": {"": "load model"},
         "getModelVersion": {"": "load model"},
         "updateModelVersion": {"": "update model"},
         "deleteModelVersion": {"": "update model"},
         "finalizeModelVersion": {"": "update model"},
-        "generateTemporaryTableCredentials": READ_TABLE_DATA,
+        "generateTemporaryTableCredentials": {**READ_TABLE_DATA, "stage": "create table"},
         "generateTemporaryVolumeCredentials": {"": "read volume", "write": "write volume"},
         "generateTemporaryModelVersionCredentials": {"": "read model", "write": "write model"},
         "generateTemporaryPathCredentials": READ_PATH,
@@ -137,16 +139,16 @@ OPERATIONS: Final[dict[str, dict[str, dict[str, str]]]] = {
     },
     "delta": {
         "getConfig": {"": "config"},
-        "createStagingTable": CREATE_TABLE,
+        "createStagingTable": STAGE_TABLE,
         "createTable": CREATE_TABLE,
         "loadTable": {"": "load table"},
         "updateTable": {"": "update table"},
-        "deleteTable": {"": "drop table"},
+        "deleteTable": DROP_TABLE,
         "tableExists": {"": "load table"},
         "renameTable": {"": "drop table", "destination": "create table"},
         "reportMetrics": {"": "report metrics"},
         "getTableCredentials": READ_TABLE_DATA,
-        "getStagingTableCredentials": CREATE_TABLE,
+        "getStagingTableCredentials": {"": "create table", "stage": "create table"},
         "getTemporaryPathCredentials": READ_PATH,
     },
 }

@@ -3,7 +3,7 @@
 import pytest
 
 from sandur.catalog.records import DeltaTable, Request, Source
-from sandur.errors import AlreadyExists, Busy, Forbidden, Invalid, NotFound, WrongFormat
+from sandur.errors import AlreadyExists, Busy, Invalid, NotFound, WrongFormat
 from sandur.operations.delta.tables import (
     NewTable,
     create_external,
@@ -25,6 +25,7 @@ from tests.operations.delta_requests import D, create_managed, names_in, new_del
 from tests.operations.lakes import make_lake
 from tests.operations.requests import create, identifier_of, request, set_up_catalog
 
+ANN = Source(kind="rest", principal="ann")
 ELSEWHERE = "memory://store/tables/default/default/main/ext/t"
 
 
@@ -36,12 +37,17 @@ async def lake() -> Lake:
 
 
 async def test_a_stage_is_not_visible_as_a_table(lake: Lake) -> None:
-    stage = await stage_table(lake, D, principal="ann")
+    stage = await stage_table(lake, D, source=ANN)
 
     assert await resolve_name(lake, D) is None
     assert stage.location.endswith(f"/__unitystorage/a/d-{stage.uuid}")
-    assert (await load_stage(lake, stage.uuid)).created_by == "ann"
-    assert (await load_stage_at(lake, f"{stage.location}/")).uuid == stage.uuid
+    assert (await load_stage(lake, stage.uuid, ANN)).created_by == "ann"
+    assert (await load_stage_at(lake, f"{stage.location}/", ANN)).uuid == stage.uuid
+    for other in (Source(principal="bob"), Source(principal="ann", principal_id="another ann")):
+        with pytest.raises(NotFound):
+            await load_stage(lake, stage.uuid, other)
+        with pytest.raises(NotFound):
+            await load_stage_at(lake, stage.location, other)
 
 
 async def test_a_stage_becomes_the_table_with_its_id(lake: Lake) -> None:
@@ -99,10 +105,10 @@ async def test_a_finalization_without_a_stage_is_not_found(lake: Lake) -> None:
 
 
 async def test_only_the_creator_of_a_stage_can_finalize_it(lake: Lake) -> None:
-    stage = await stage_table(lake, D, principal="ann")
-    by_ann = Request(hash="a", source=Source(kind="rest", principal="ann"))
+    stage = await stage_table(lake, D, source=ANN)
+    by_ann = Request(hash="a", source=ANN)
 
-    with pytest.raises(Forbidden):
+    with pytest.raises(NotFound):
         await create_from_staging(lake, new_delta_table(stage.location, stage.uuid), request=request("r"))
     assert (await create_from_staging(lake, new_delta_table(stage.location, stage.uuid), request=by_ann)).owner == "ann"
 

@@ -283,3 +283,33 @@ async def _nothing() -> None:
 async def test_a_fenced_change_needs_a_table(lake: Lake) -> None:
     with pytest.raises(Invalid, match="single table"):
         await update_grants(lake, "schema", "main.a", (), request("fenced"), is_fenced=True)
+
+
+async def test_a_replay_is_authorized_again_and_never_reveals_an_answer(lake: Lake) -> None:
+    await grant(lake, "reader", "metastore", "metastore", "MANAGE")
+    sent = request_of("reader", "grant", key="key")
+    changes = (GrantChange("other", ("SELECT",)),)
+    server = acting(lake, "reader", GRANT)
+    first = await update_grants(server, "table", TABLE, changes, sent)
+    await lake.background.drain()
+
+    assert await update_grants(server, "table", TABLE, changes, sent) == first
+    await revoke(lake, "reader", "metastore", "metastore", "MANAGE")
+    with pytest.raises(NotFound):
+        await update_grants(server, "table", TABLE, changes, sent)  # A9
+
+
+async def test_a_refusal_is_not_kept_under_the_key(lake: Lake) -> None:
+    """A10: the same request succeeds once the caller has the right."""
+    sent = request_of("reader", "grant", key="key")
+    changes = (GrantChange("other", ("SELECT",)),)
+    server = acting(lake, "reader", GRANT)
+    with pytest.raises(NotFound):
+        await update_grants(server, "table", TABLE, changes, sent)
+
+    await grant(lake, "reader", "table", TABLE, "SELECT")
+    with pytest.raises(Forbidden):
+        await update_grants(server, "table", TABLE, changes, sent)
+    await grant(lake, "reader", "metastore", "metastore", "MANAGE")
+
+    assert await update_grants(server, "table", TABLE, changes, sent) == {"other": ("SELECT",), "reader": ("SELECT",)}

@@ -115,7 +115,7 @@ async def test_a_location_that_a_client_chose_keeps_its_text(parent: str) -> Non
 
 async def test_delta_tables_and_volumes_keep_the_spelling_of_unity_catalog() -> None:
     lake = (await on_a_folder()).server()
-    stage = await stage_table(lake, T, principal="p")
+    stage = await stage_table(lake, T)
     volume = await create_volume(lake, U, volume_type="MANAGED", location=None, comment=None, request=request("volume"))
 
     assert stage.location.startswith(f"{OWN}/")

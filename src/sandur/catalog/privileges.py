@@ -192,6 +192,9 @@ class Needs(NamedTuple):
 
 
 OPEN: Final = Needs("nothing")
+PATH_CREDENTIALS: Final = Needs(
+    "external_location", READ_FILES, {"write": WRITE_FILES, "create": CREATE_EXTERNAL_TABLE}
+)
 AUTHENTICATED: Final = Needs("caller")
 
 Outcome = Literal["allowed", "forbidden", "hidden"]

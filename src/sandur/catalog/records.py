@@ -379,6 +379,7 @@ class DeltaStage(Record, frozen=True, kw_only=True):
     created_ms: int
     expires_ms: int
     created_by: str = ""
+    owner_id: str = ""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -138,22 +138,33 @@ def with_location(
     locations = _with_entry(registry.locations, location, "external location", replaces)
     for other in registry.locations.values():
         if other.id != location.id and (is_within(other.url, location.url) or is_within(location.url, other.url)):
-            raise Invalid(f"External location {location.name}: {location.url} overlaps {other.url} of {other.name}")
+            raise Invalid(
+                f"External location {location.name}: {location.url} overlaps {other.url} of {other.name}",
+                public_text=f"External location {location.name}: {location.url} overlaps another external location",
+            )
     return replace(registry, locations=locations)
 
 
 def credential_named(registry: StorageRegistry | None, name: str) -> Credential:
     found = registry.credentials.get(name) if registry else None
     if found is None:
-        raise NotFound(f"Credential does not exist: {name}", subject="credential")
+        raise credential_not_found(name)
     return found
+
+
+def credential_not_found(name: str) -> NotFound:
+    return NotFound(f"Credential does not exist: {name}", subject="credential")
 
 
 def location_named(registry: StorageRegistry | None, name: str) -> ExternalLocation:
     found = registry.locations.get(name) if registry else None
     if found is None:
-        raise NotFound(f"External location does not exist: {name}", subject="external location")
+        raise location_not_found(name)
     return found
+
+
+def location_not_found(name: str) -> NotFound:
+    return NotFound(f"External location does not exist: {name}", subject="external location")
 
 
 def location_covering(registry: StorageRegistry, location: str) -> ExternalLocation | None:
@@ -167,7 +178,10 @@ def without_credential(registry: StorageRegistry, name: str, *, force: bool) -> 
     credential = credential_named(registry, name)
     needing = [location.name for location in registry.locations.values() if location.credential_id == credential.id]
     if needing and not force:
-        raise Invalid(f"Credential {name} is still used by the external location {needing[0]}")
+        raise Invalid(
+            f"Credential {name} is still used by the external location {needing[0]}",
+            public_text=f"Credential {name} is still used by an external location",
+        )
     kept = {other: entry for other, entry in registry.credentials.items() if other != name}
     return replace(registry, credentials=kept)
 

@@ -4,30 +4,51 @@ A part that the caller must not see reads as missing. Otherwise a request for `s
 catalog `secret` exists.
 """
 
-from collections.abc import Iterable
-from typing import Final
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Final, TypeVar
 
-from sandur.catalog.identifiers import Namespace
+from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.locations import is_within, normalize_location
 from sandur.catalog.privileges import Chain, Link
-from sandur.catalog.records import BoundRecord
+from sandur.catalog.records import BoundRecord, Pointer
 from sandur.catalog.security import Authority
-from sandur.catalog.storage_registry import StorageRegistry, location_covering
-from sandur.errors import NotFound
+from sandur.errors import Busy, Hidden, NotFound
 from sandur.operations.access import (
+    READS_MAX,
     TYPES,
+    Versions,
+    Wanted,
     catalog_chain,
     may_see,
     namespace_chain,
     object_id_of,
     read_authority,
     require,
+    resolve_authorized,
 )
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import catalog_not_found
 from sandur.operations.lake import Lake
-from sandur.operations.tables.names import namespace_not_found, resolve_namespace
-from sandur.storage.cell import Cell
+from sandur.operations.location_access import authorize_location
+from sandur.operations.tables.names import ResolvedName, is_alive, namespace_not_found, resolve_namespace
+from sandur.storage.cell import Cell, Versioned, gather_all
+from sandur.storage.contract import Version
+
+B = TypeVar("B", bound=BoundRecord)
+
+_RENAMES_MAX: Final = 16
+
+
+async def find_allowed(
+    lake: Lake, identifier: Identifier, is_wanted: Wanted, *, missing: NotFound, situation: str = ""
+) -> ResolvedName:
+    """The object under a name, if the caller may do with it what the route declares (A2, A4).
+
+    Raises `missing`, or NotFound for the first part of the name that is missing or hidden.
+    """
+    async with naming_missing_parent(lake, identifier.namespace):
+        return await resolve_authorized(lake, identifier, is_wanted, missing=missing, situation=situation)
 
 
 async def visible_chain(lake: Lake, authority: Authority | None, namespace: Namespace) -> Chain:
@@ -48,52 +69,94 @@ async def visible_chain(lake: Lake, authority: Authority | None, namespace: Name
     return chain
 
 
+async def check_parents(lake: Lake, namespace: Namespace) -> None:
+    """Raise NotFound if the catalog or the schema of a name is missing or hidden, which tells clients that part."""
+    await visible_chain(lake, await read_authority(lake), namespace)
+
+
+@contextlib.asynccontextmanager
+async def naming_missing_parent(lake: Lake, namespace: Namespace) -> AsyncIterator[None]:
+    """Look for the missing part of a name only after a failure: a success has read both parents."""
+    try:
+        yield
+    except NotFound:
+        await check_parents(lake, namespace)
+        raise
+
+
+@contextlib.contextmanager
+def missing_as(missing: NotFound) -> Iterator[None]:
+    """Raise `missing` in place of any other NotFound, so that a hidden object and a missing one get the same answer."""
+    try:
+        yield
+    except Hidden:
+        raise Hidden(str(missing), subject=missing.subject) from None
+    except NotFound:
+        raise missing from None
+
+
 async def authorize_schema(lake: Lake, namespace: Namespace, *, situation: str = "") -> None:
-    """Check what the route declares on a schema; NotFound for its first part that is missing or hidden."""
-    authority = await read_authority(lake)
-    chain = await visible_chain(lake, authority, namespace)
-    require(lake, authority, chain, missing=namespace_not_found(namespace), situation=situation)
+    """Check what the route declares on a schema; NotFound for its first part that is missing or hidden.
 
-
-async def authorize_record(lake: Lake, record: BoundRecord, *, missing: NotFound, situation: str = "") -> None:
-    """Check what the route declares on an object that the client names by its id.
-
-    Objects of the Unity Catalog API never leave the schema that they were created in. Raises `missing` for an object
-    that the caller must not see, whatever part of its name is hidden.
+    Without a caller to check, nothing is read.
     """
     if authority := await read_authority(lake):
-        chain = await record_chain(lake, authority, record, missing)
-        require(lake, authority, chain, missing=missing, situation=situation)
+        chain = await visible_chain(lake, authority, namespace)
+        require(lake, authority, chain, missing=namespace_not_found(namespace), situation=situation)
+
+
+async def read_allowed(lake: Lake, cell: Cell[B], *, missing: NotFound, situation: str = "") -> Versioned[B]:
+    """The record that a client names by its id, if the caller may do with it what the route declares (A2).
+
+    Raises `missing` if there is no such record, and for one that the caller must not see, whatever part of its name is
+    hidden.
+    """
+    for _ in range(READS_MAX):
+        before = _seen(lake, cell)
+        authority, held = await gather_all((read_authority(lake), cell.read()))
+        if held is None or not is_alive(held):
+            raise missing
+        if authority is None:
+            return held
+        require(
+            lake,
+            authority,
+            await record_chain(lake, authority, held.value, missing),
+            missing=missing,
+            situation=situation,
+        )
+        now = ((lake.layout.security_manifest(), Version(authority.version)), (cell.key, held.version))
+        if now == before or await lake.store.are_current(now):
+            return held
+    raise Busy(f"{cell.key}: it or the grants keep changing")
+
+
+def _seen(lake: Lake, cell: Cell[B]) -> Versions | None:
+    """The versions of the grants and of a record that this process saw last."""
+    grants, record = lake.security().last_seen, cell.last_seen
+    if grants is None or record is None:
+        return None
+    return ((lake.layout.security_manifest(), grants.version), (cell.key, record.version))
 
 
 async def record_chain(lake: Lake, authority: Authority, record: BoundRecord, missing: NotFound) -> Chain:
-    """The chain of an object that was found by its id; raises `missing` if its schema no longer exists."""
-    if record.made_for is None:
-        raise missing
-    chain = await namespace_chain(lake, authority, record.made_for.namespace, missing=missing)
-    return (*chain, Link(object_id_of(record), TYPES[record.kind], str(record.made_for), record.owner_id))
+    """The chain of an object that was found by its id; raises `missing` if its schema no longer exists.
 
-
-def registry_cell(lake: Lake) -> Cell[StorageRegistry]:
-    """Storage credentials and external locations."""
-    return Cell(lake.store, lake.layout.storage_registry(), StorageRegistry, lake.clock)
-
-
-async def authorize_location(lake: Lake, location: str, *, situation: str = "") -> None:
-    """Check what the route declares for a location that the client named, on the external location that covers it.
-
-    Where no external location covers it, or only one that the caller must not see, the right on the metastore counts.
+    Objects of the Unity Catalog API never leave the schema that they were created in. An Iceberg table may: its old
+    names say where it went, until a janitor removes them.
     """
-    authority = await read_authority(lake)
-    if authority is None:
-        return
-    found = await registry_cell(lake).read()
-    covering = location_covering(found.value, location) if found else None
-    chain: Chain = (authority.metastore,)
-    if covering:
-        below = (*chain, Link(covering.id, "external_location", covering.name, covering.owner_id))
-        chain = below if may_see(lake, authority, below) else chain
-    require(lake, authority, chain, missing=_METASTORE, situation=situation)
+    place = record.made_for
+    for _ in range(_RENAMES_MAX if isinstance(record, Pointer) else 0):
+        name = await lake.name(place).read() if place else None
+        if name is None or name.value.uuid != record.uuid:
+            raise missing
+        if name.value.state != "moved":
+            break
+        place = name.value.other
+    if place is None:
+        raise missing
+    chain = await namespace_chain(lake, authority, place.namespace, missing=missing)
+    return (*chain, Link(object_id_of(record), TYPES[record.kind], str(place), record.owner_id))
 
 
 async def authorize_places(lake: Lake, catalog: str, places: Iterable[str]) -> None:
@@ -124,6 +187,3 @@ async def authorize_files(lake: Lake, catalog: str, location: str) -> None:
         require(lake, authority, catalog_chain(authority, found), missing=missing, situation="files")
     else:
         await authorize_location(lake, location, situation="files")
-
-
-_METASTORE: Final = NotFound("Metastore does not exist", subject="metastore")  # Never raised: every caller sees it.

@@ -410,12 +410,24 @@ async def test_credentials_of_a_folder_are_empty(catalogs: Catalogs) -> None:
     await created(unity)
 
     found = (await unity.get(f"{T}/credentials", operation="READ")).json()["storage-credentials"]
-    path = await unity.get("/delta/v1/temporary-path-credentials", location="file:/lake/x", operation="READ_WRITE")
 
     assert [(one["operation"], one["config"]) for one in found] == [("READ", {})]
-    assert path.json()["storage-credentials"][0]["prefix"] == "file:///lake/x"
     assert problem(await unity.get(f"{T}/credentials", operation="WRITE")) == (400, "BadRequestException")
-    bucket = await unity.get("/delta/v1/temporary-path-credentials", location="s3://b/x", operation="READ")
+
+
+async def test_credentials_for_a_path_need_a_location_that_the_server_allows(
+    catalogs: Catalogs, tmp_path: Path
+) -> None:
+    allowed = tmp_path.as_uri()
+    unity = Unity(await catalogs.open(allowed_locations=(allowed, "s3://b/x")))
+    path = "/delta/v1/temporary-path-credentials"
+
+    found = await unity.get(path, location=f"{tmp_path}/t", operation="READ_WRITE")
+    elsewhere = await unity.get(path, location="file:/etc", operation="READ_WRITE")
+    bucket = await unity.get(path, location="s3://b/x/t", operation="READ")
+
+    assert found.json()["storage-credentials"][0]["prefix"] == f"{allowed}/t"
+    assert problem(elsewhere) == (400, "InvalidParameterValueException")
     assert problem(bucket) == (501, "NotImplementedException")
 
 

@@ -24,6 +24,7 @@ from sandur.operations.access import (
 from sandur.operations.containers.records import RecordChange, catalog_not_found
 from sandur.operations.index.lists import Container, read_page
 from sandur.operations.lake import Lake
+from sandur.operations.location_access import authorize_location
 from sandur.operations.locations.claims import LocationClaims, Places
 from sandur.operations.locations.placement import realm_of, root_holder
 from sandur.operations.locations.standing import catalog_places
@@ -53,6 +54,13 @@ async def load_stored_catalog(lake: Lake, name: str) -> Catalog:
     found = await load_catalog(lake, name)
     if not found.id:
         raise catalog_not_found(name)
+    return found
+
+
+async def load_allowed_catalog(lake: Lake, name: str) -> Catalog:
+    """Load a catalog that has an id, if the caller may do with it what the route declares; otherwise NotFound."""
+    found = await load_stored_catalog(lake, name)
+    await authorize_catalog(lake, found, missing=catalog_not_found(name))
     return found
 
 
@@ -117,7 +125,7 @@ async def create_catalog(
     async def authorize(_: Catalog | None) -> None:
         await authorize_metastore(lake)
         if root is not None:
-            await authorize_metastore(lake, situation="location")
+            await authorize_location(lake, root, situation="location")
 
     claims = LocationClaims(lake)
 

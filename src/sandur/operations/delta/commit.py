@@ -30,6 +30,7 @@ from sandur.delta.coordination import (
 from sandur.delta.requests import CommitFile, DeltaChange
 from sandur.delta.requests import Uniform as UniformRequest
 from sandur.errors import Busy, Conflict, Exhausted, OutcomeUnknown, SandurError, SwapLost, VersionTaken, WrongFormat
+from sandur.operations.access import name_chain, read_authority, require
 from sandur.operations.delta.publishing import (
     have_same_bytes,
     known_published,
@@ -37,9 +38,16 @@ from sandur.operations.delta.publishing import (
     staged_location,
     verify_published,
 )
-from sandur.operations.delta.tables import check_takes_commits, find_by_id, table_not_found
+from sandur.operations.delta.tables import (
+    check_takes_commits,
+    find_allowed_table,
+    find_by_id,
+    id_not_found,
+    table_not_found,
+)
 from sandur.operations.index import update
 from sandur.operations.lake import CommitQueues, Lake
+from sandur.operations.name_access import naming_missing_parent, read_allowed, record_chain
 from sandur.operations.receipts import DeltaReceipts, delta_commit_key
 from sandur.operations.tables.names import ResolvedName, activate_name, resolve_name
 from sandur.storage.cell import Cell, Versioned, gather_all
@@ -54,8 +62,12 @@ async def update_table(lake: Lake, identifier: Identifier | None, change: DeltaC
     Raises Conflict if a requirement fails, VersionTaken if another commit has the version, Exhausted if too many
     commits are unpublished, and OutcomeUnknown if it cannot be known whether the commit happened.
     """
+    update = _Update(lake, change, request, identifier)
     async with lake.feature(CommitQueues).turn(lake.layout.delta_table(change.asserted_uuid)):
-        return await _Update(lake, change, request, identifier).run()
+        if identifier is None:
+            return await update.run()
+        async with naming_missing_parent(lake, identifier.namespace):
+            return await update.run()
 
 
 class _Base(NamedTuple):
@@ -101,6 +113,7 @@ class _Update:
                 if self._was_made(base.table.value):
                     return base.table.value
             try:
+                await self._authorize(base.found, base.table.value)
                 plan = self._decide(base)
                 await self._check_names(plan.after)
             except SandurError:
@@ -115,6 +128,22 @@ class _Update:
                 return outcome
             base = None
         raise Busy(f"table {self.change.asserted_uuid}: too many concurrent changes")
+
+    async def _authorize(self, found: ResolvedName | None, table: DeltaTable) -> None:
+        """A6: check what the route declares, by a read of the grants that begins after the record's version was known.
+
+        The commit is one swap, so the grants must be read before it: on a bucket this costs a round.
+        """
+        authority = await read_authority(self.lake)
+        if authority is None:
+            return
+        if found is None:
+            missing = id_not_found(self.change.asserted_uuid)
+            chain = await record_chain(self.lake, authority, table, missing)
+        else:
+            missing = table_not_found(found.identifier)
+            chain = await name_chain(self.lake, authority, found, missing=missing)
+        require(self.lake, authority, chain, missing=missing)
 
     def _was_made(self, table: DeltaTable) -> bool:
         """Whether an uncertain swap of this request happened; a commit is recognised by its file instead."""
@@ -154,6 +183,7 @@ class _Update:
         if found is None or found.name.value.kind != "table":
             raise table_not_found(self.identifier)
         if not isinstance(found.pointer.value, DeltaTable):
+            await find_allowed_table(self.lake, self.identifier)
             raise WrongFormat(f"{self.identifier} is not a Delta table")
         return _Base(Versioned(found.pointer.value, found.pointer.version), found, is_remembered=False)
 
@@ -353,5 +383,7 @@ def _with_published(table: DeltaTable, published: int) -> DeltaTable:
 
 async def post_commit(lake: Lake, change: DeltaChange, table_uri: str, request: Request) -> None:
     """Commit through the older API; `table_uri` must be the location of the table in the catalog."""
-    check_takes_commits((await find_by_id(lake, change.asserted_uuid)).value, table_uri)
+    uuid = change.asserted_uuid
+    table = await read_allowed(lake, lake.delta_table(uuid), missing=id_not_found(uuid))
+    check_takes_commits(table.value, table_uri)
     await update_table(lake, None, change, request)

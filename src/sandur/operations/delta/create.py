@@ -17,7 +17,6 @@ from sandur.delta.protocol import check_contract
 from sandur.delta.requests import CreateTable
 from sandur.errors import AlreadyExists, Invalid, SwapLost
 from sandur.operations.delta.commit import uniform_record
-from sandur.operations.delta.load import check_parents_exist, naming_missing_parent
 from sandur.operations.delta.publishing import LOG_FOLDER
 from sandur.operations.delta.tables import (
     NewTable,
@@ -29,6 +28,7 @@ from sandur.operations.delta.tables import (
 )
 from sandur.operations.lake import Lake
 from sandur.operations.locations.placement import check_place
+from sandur.operations.name_access import check_parents, naming_missing_parent
 from sandur.operations.tables.creation import name_taken
 from sandur.operations.tables.names import allowed_roots
 
@@ -61,7 +61,7 @@ async def create_table(lake: Lake, identifier: Identifier, create: CreateTable, 
         last_commit_ms=create.last_commit_timestamp_ms,
         uniform=uniform_record(create.uniform),
     )
-    async with naming_missing_parent(lake, identifier):
+    async with naming_missing_parent(lake, identifier.namespace):
         return await (create_from_staging if is_managed else create_external)(lake, wanted, request=request)
 
 
@@ -77,8 +77,8 @@ async def create_managed(
     lake: Lake, identifier: Identifier, definition: TableDefinition, *, request: Request
 ) -> Created:
     """Create a managed table; raises AlreadyExists before it writes anything if the name is taken."""
-    await check_parents_exist(lake, identifier)
-    stage = await stage_table(lake, identifier, principal=request.source.principal)
+    await check_parents(lake, identifier.namespace)
+    stage = await stage_table(lake, identifier, source=request.source)
     plan = plan_table(definition, location=stage.location, table_id=stage.uuid, committer="catalog")
     now_ms = await _write_first_commit(lake, plan)
     table = await create_from_staging(lake, _registration(identifier, plan, now_ms, "MANAGED"), request=request)
@@ -89,7 +89,7 @@ async def create_external_at(
     lake: Lake, identifier: Identifier, location: str, definition: TableDefinition, *, request: Request
 ) -> Created:
     """Create a table at a given location: write its first commit, then register it."""
-    await check_parents_exist(lake, identifier)
+    await check_parents(lake, identifier.namespace)
     if found := await find_table(lake, identifier):
         raise name_taken(identifier, found.name.value, "table")
     plan = await _planned_at(lake, location, definition, identifier.catalog)

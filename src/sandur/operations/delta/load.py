@@ -1,7 +1,6 @@
 """Load a Delta table: its record, and its metadata in the form of the Delta API."""
 
-import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -10,19 +9,17 @@ from sandur.catalog.identifiers import Identifier, checked_uuid
 from sandur.catalog.records import DeltaCommit, DeltaTable, Uniform
 from sandur.delta.columns import decode_columns, partition_names, struct_for_api
 from sandur.delta.properties import LAST_COMMIT_TIMESTAMP, LAST_UPDATE_VERSION, ROW_ID_HIGH_WATER_MARK, number_property
-from sandur.errors import Invalid, NotFound, WrongFormat
-from sandur.operations.containers.catalogs import load_catalog
+from sandur.errors import Invalid, WrongFormat
 from sandur.operations.delta.publishing import unpublished_commits
 from sandur.operations.delta.tables import (
     DELTA,
     check_takes_commits,
-    find_by_id,
-    find_table,
+    find_allowed_table,
+    id_not_found,
     load_delta_table,
-    table_not_found,
 )
-from sandur.operations.index.lists import find_namespace
 from sandur.operations.lake import BytesLruCache, Lake
+from sandur.operations.name_access import read_allowed
 
 _METADATA_BYTES_MAX: Final = 32 << 20
 _OVERHEAD_BYTES: Final = 500
@@ -57,31 +54,12 @@ class LoadedDelta(NamedTuple):
 
 async def load_table(lake: Lake, identifier: Identifier) -> LoadedDelta:
     """Load a table; raises WrongFormat for another format, NotFound with the part of the name that is missing."""
-    async with naming_missing_parent(lake, identifier):
-        return render_table(lake, await load_delta_table(lake, identifier))
+    return render_table(lake, await load_delta_table(lake, identifier))
 
 
 async def check_table_exists(lake: Lake, identifier: Identifier) -> None:
     """Raise NotFound unless a table or view of any format has that name."""
-    if await find_table(lake, identifier) is None:
-        await check_parents_exist(lake, identifier)
-        raise table_not_found(identifier)
-
-
-async def check_parents_exist(lake: Lake, identifier: Identifier) -> None:
-    """Raise NotFound if the catalog or the schema of a name is missing, which tells clients the missing part."""
-    await load_catalog(lake, identifier.catalog)
-    await find_namespace(lake, identifier.namespace)
-
-
-@contextlib.asynccontextmanager
-async def naming_missing_parent(lake: Lake, identifier: Identifier) -> AsyncIterator[None]:
-    """Look for the missing part of a name only after a failure: a successful creation has read both parents."""
-    try:
-        yield
-    except NotFound:
-        await check_parents_exist(lake, identifier)
-        raise
+    await find_allowed_table(lake, identifier)
 
 
 def render_table(lake: Lake, table: DeltaTable) -> LoadedDelta:
@@ -141,7 +119,8 @@ async def list_commits(
         raise Invalid(f"start_version must be at least 0, found {start}")
     if end is not None and end < start:
         raise Invalid(f"end_version {end} is before start_version {start}")
-    table = (await find_by_id(lake, checked_uuid("table_id", table_id))).value
+    uuid = checked_uuid("table_id", table_id)
+    table = (await read_allowed(lake, lake.delta_table(uuid), missing=id_not_found(uuid))).value
     check_takes_commits(table, table_uri)
     oldest = table.commits[0].version if table.commits else 0
     last = max(start, oldest) + lake.settings.delta_unpublished_max - 1

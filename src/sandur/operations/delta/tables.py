@@ -10,15 +10,21 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.infos import with_rename
 from sandur.catalog.locations import canonical_address, check_length, normalize_location
-from sandur.catalog.records import BoundRecord, Claim, DeltaStage, DeltaTable, Request, Uniform
+from sandur.catalog.records import BoundRecord, Claim, DeltaStage, DeltaTable, Request, Source, Uniform
 from sandur.delta.protocol import check_table_id
-from sandur.errors import Busy, Forbidden, Invalid, NotFound, SandurError, WrongFormat
-from sandur.operations.containers.catalogs import load_catalog
+from sandur.errors import Busy, Invalid, NotFound, SandurError, WrongFormat
 from sandur.operations.containers.records import with_creation
 from sandur.operations.delta.publishing import STAGED_FOLDER
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.locations.placement import resolve_placed_namespace
+from sandur.operations.name_access import (
+    authorize_places,
+    authorize_schema,
+    find_allowed,
+    missing_as,
+    naming_missing_parent,
+)
 from sandur.operations.receipts import DeltaReceipts, first_delta_commit
 from sandur.operations.tables.creation import Creation, Draft, NewRecord, name_taken
 from sandur.operations.tables.drop import drop_name
@@ -27,6 +33,7 @@ from sandur.operations.tables.names import (
     ResolvedName,
     allowed_roots,
     default_location,
+    is_alive,
     namespace_not_found,
     resolve_name,
 )
@@ -36,21 +43,22 @@ from sandur.storage.cell import Versioned, gather_all
 
 CREATE: Final = "create-delta-table"
 DELTA: Final = "DELTA"
+UNKNOWN_SOURCE: Final = Source()
 _VIEWS: Final = frozenset({"VIEW", "METRIC_VIEW", "MATERIALIZED_VIEW"})
 
 
-async def stage_table(lake: Lake, identifier: Identifier, *, principal: str = "") -> DeltaStage:
+async def stage_table(lake: Lake, identifier: Identifier, *, source: Source = UNKNOWN_SOURCE) -> DeltaStage:
     """Reserve a location for the files of a managed table, which `create_from_staging` then creates.
 
     Raises AlreadyExists if the name is taken. The same free name can be staged any number of times.
     """
     checked_identifier(identifier)
+    await authorize_schema(lake, identifier.namespace)
     await allowed_roots(lake, identifier.catalog)
     namespace, found = await gather_all(
         (resolve_placed_namespace(lake, identifier.namespace), resolve_name(lake, identifier))
     )
     if namespace is None:
-        await load_catalog(lake, identifier.catalog)  # Raises NotFound if it is the catalog that is missing.
         raise namespace_not_found(identifier.namespace)
     if found:
         raise name_taken(identifier, found.name.value, "table")
@@ -63,34 +71,42 @@ async def stage_table(lake: Lake, identifier: Identifier, *, principal: str = ""
         location=location,
         created_ms=now_ms,
         expires_ms=now_ms + seconds_of(lake.settings.stage_ttl) * 1_000,
-        created_by=principal,
+        created_by=source.principal,
+        owner_id=source.principal_id,
     )
     held = await lake.delta_stage(uuid).create(stage)
     return held.value
 
 
-async def load_stage(lake: Lake, uuid: str) -> DeltaStage:
-    """The stage with that id; raises NotFound if there is none."""
+async def load_stage(lake: Lake, uuid: str, source: Source) -> DeltaStage:
+    """The stage with that id; NotFound if there is none, and for everyone but the principal that made it.
+
+    The caller must also still have the right to create the table.
+    """
+    missing = NotFound(f"Staging table does not exist: {uuid}", subject="table")
     found = await lake.delta_stage(uuid).read()
-    if found is None:
-        raise NotFound(f"Staging table does not exist: {uuid}", subject="table")
+    if found is None or not _is_staged_by(found.value, source):
+        raise missing
+    with missing_as(missing):
+        await authorize_schema(lake, found.value.identifier.namespace, situation="stage")
     return found.value
 
 
-def check_owner(stage: DeltaStage, principal: str) -> None:
-    """Raise Forbidden unless the principal created the stage."""
-    if stage.created_by and stage.created_by != principal:
-        raise Forbidden(f"the staging table {stage.uuid} belongs to another principal")
+def _is_staged_by(stage: DeltaStage, source: Source) -> bool:
+    """Whether the principal made the stage; the id counts, because a name may be given to another principal later."""
+    if stage.owner_id or source.principal_id:
+        return stage.owner_id == source.principal_id
+    return not stage.created_by or stage.created_by == source.principal
 
 
-async def load_stage_at(lake: Lake, location: str) -> DeltaStage:
-    """The stage at a location, which ends in the stage's id; raises NotFound if there is none."""
+async def load_stage_at(lake: Lake, location: str, source: Source) -> DeltaStage:
+    """The stage at a location, which ends in the stage's id; NotFound if this principal has made none there."""
     check_length("location", location)
     plain = normalize_location(location)
     uuid = canonical_address(location).generated_for
     missing_there = NotFound(f"Staging table does not exist at location {location}", subject="table")
     found = await lake.delta_stage(uuid).read() if uuid else None
-    if found is None or normalize_location(found.value.location) != plain:
+    if found is None or normalize_location(found.value.location) != plain or not _is_staged_by(found.value, source):
         raise missing_there
     return found.value
 
@@ -124,9 +140,12 @@ async def create_external(lake: Lake, wanted: NewTable, *, request: Request) -> 
     if wanted.table_type not in _VIEWS:
         if not wanted.location:
             raise Invalid("an external table needs a storage location")
+        await authorize_schema(lake, wanted.identifier.namespace)
+        await authorize_places(lake, wanted.identifier.catalog, (wanted.location,))
         await allowed_roots(lake, wanted.identifier.catalog)
         location = normalize_location(wanted.location)
-    draft = _Draft(lake, replace(wanted, location=location), request)
+    situation = "view" if wanted.table_type in _VIEWS else ""
+    draft = _Draft(lake, replace(wanted, location=location), request, situation=situation)
     return await Creation(lake, wanted.identifier, draft, request, CREATE).run()
 
 
@@ -138,8 +157,7 @@ async def create_from_staging(lake: Lake, wanted: NewTable, *, request: Request)
     checked_identifier(wanted.identifier)
     if wanted.data_source_format != DELTA:
         raise Invalid(f"a managed table must be of the format {DELTA}, not {wanted.data_source_format}")
-    stage = await load_stage_at(lake, wanted.location)
-    check_owner(stage, request.source.principal)
+    stage = await load_stage_at(lake, wanted.location, request.source)
     check_table_id(wanted.properties, stage.uuid)
     # On a file system, Delta Kernel writes commits only into a directory that exists.
     lake.locations.make_folders(f"{stage.location}/{STAGED_FOLDER}")
@@ -150,14 +168,22 @@ async def create_from_staging(lake: Lake, wanted: NewTable, *, request: Request)
 async def find_table(lake: Lake, identifier: Identifier) -> ResolvedName | None:
     """The table or view of any format with that name; None if there is none."""
     found = await resolve_name(lake, identifier)
-    return found if found and found.name.value.kind in {"table", "view"} else None
+    return found if found and is_table(found) else None
 
 
-async def load_delta_table(lake: Lake, identifier: Identifier) -> DeltaTable:
+async def find_allowed_table(lake: Lake, identifier: Identifier, *, situation: str = "") -> ResolvedName:
+    """The table or view of any format, if the caller may do with it what the route declares; otherwise NotFound."""
+    missing = table_not_found(identifier)
+    return await find_allowed(lake, identifier, is_table, missing=missing, situation=situation)
+
+
+def is_table(found: ResolvedName) -> bool:
+    return found.name.value.kind in {"table", "view"}
+
+
+async def load_delta_table(lake: Lake, identifier: Identifier, *, situation: str = "") -> DeltaTable:
     """The record of a table of the Unity Catalog API; raises WrongFormat for an Iceberg table, else NotFound."""
-    found = await find_table(lake, identifier)
-    if found is None:
-        raise table_not_found(identifier)
+    found = await find_allowed_table(lake, identifier, situation=situation)
     if not isinstance(found.pointer.value, DeltaTable):
         raise WrongFormat(f"{identifier} is not a Delta table: its format is {found.name.value.format.upper()}")
     return with_rename(found.pointer.value, found.name.value)
@@ -166,20 +192,27 @@ async def load_delta_table(lake: Lake, identifier: Identifier) -> DeltaTable:
 async def find_by_id(lake: Lake, uuid: str) -> Versioned[DeltaTable]:
     """The table with that id under any name; raises NotFound if it does not exist or was dropped."""
     held = await lake.delta_table(uuid).read()
-    if held is None or held.value.state in {"dropped", "killed"}:
-        raise NotFound(f"Table does not exist: {uuid}", subject="table")
+    if held is None or not is_alive(held):
+        raise id_not_found(uuid)
     return held
+
+
+def id_not_found(uuid: str) -> NotFound:
+    return NotFound(f"Table does not exist: {uuid}", subject="table")
 
 
 async def drop_table(lake: Lake, identifier: Identifier, *, request: Request) -> None:
     """Drop a table or view of any format. The files of a managed Delta table are purged; all other files stay."""
-    found = await find_table(lake, identifier)
-    kind = found.name.value.kind if found else await _dropped_kind(lake, request)
-    if kind is None:
-        raise table_not_found(identifier)
-    table = found.pointer.value if found else None
-    is_managed = isinstance(table, DeltaTable) and table.table_type == "MANAGED"
-    await drop_name(lake, identifier, kind=kind, purge=is_managed, request=request, formats=EVERY_FORMAT)
+    missing = table_not_found(identifier)
+    async with naming_missing_parent(lake, identifier.namespace):
+        found = await find_table(lake, identifier)
+        kind = found.name.value.kind if found else await _dropped_kind(lake, request)
+        if kind is None:
+            raise missing
+        table = found.pointer.value if found else None
+        is_managed = isinstance(table, DeltaTable) and table.table_type == "MANAGED"
+        with missing_as(missing):
+            await drop_name(lake, identifier, kind=kind, purge=is_managed, request=request, formats=EVERY_FORMAT)
 
 
 async def _dropped_kind(lake: Lake, request: Request) -> Kind | None:
@@ -222,6 +255,7 @@ class _Draft(Draft[DeltaTable]):
     uuid: str | None = None
     is_named_by_uuid: bool = False
     format: Format = "delta"
+    situation: str = ""
 
     @property
     def named_locations(self) -> Sequence[str]:

@@ -1,6 +1,6 @@
 """Users of Unity Catalog's API."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -9,7 +9,7 @@ from sandur.catalog.records import Request
 from sandur.catalog.security import Authority
 from sandur.catalog.users import User, UserResource, apply_resource, primary_email, user_id, user_not_found
 from sandur.errors import AlreadyExists, BadRequest
-from sandur.operations.access import Security
+from sandur.operations.access import Security, authorize_metastore
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.index.truth import list_keys
 from sandur.operations.lake import Lake
@@ -30,16 +30,19 @@ async def create_user(lake: Lake, resource: UserResource, request: Request) -> U
             raise AlreadyExists(f"User already exists: {email}", subject="user")
         return wanted
 
-    return await RecordChange(lake, _user_cell(lake, lake.layout.user(wanted.id)), request, "create-user", decide).run()
+    cell = _user_cell(lake, lake.layout.user(wanted.id))
+    return await RecordChange(lake, cell, request, "create-user", decide, authorize=_authorize(lake)).run()
 
 
 async def load_user(lake: Lake, id_: str) -> User:
+    await authorize_metastore(lake)
     found = await _user_cell(lake, lake.layout.user(id_)).read()
     return _require_live(found.value if found else None, id_)
 
 
 async def list_users(lake: Lake) -> Sequence[User]:
     """All users, sorted by email address."""
+    await authorize_metastore(lake)
     keys = [key async for key in list_keys(lake, lake.layout.users_folder())]
     found = await gather_in_batches(keys, lambda key: _user_cell(lake, key).read(), at_once=READS_AT_ONCE)
     users = [held.value for held in found if held and held.value.state == "live"]
@@ -55,7 +58,8 @@ async def update_user(lake: Lake, id_: str, resource: UserResource, request: Req
         changed = apply_resource(before, resource)
         return before if changed == before else replace(changed, changed_ms=lake.clock.now_ms())
 
-    return await RecordChange(lake, _user_cell(lake, lake.layout.user(id_)), request, "update-user", decide).run()
+    cell = _user_cell(lake, lake.layout.user(id_))
+    return await RecordChange(lake, cell, request, "update-user", decide, authorize=_authorize(lake)).run()
 
 
 async def find_users(lake: Lake, emails: Collection[str]) -> Collection[str]:
@@ -68,6 +72,7 @@ async def find_users(lake: Lake, emails: Collection[str]) -> Collection[str]:
 
 async def drop_user(lake: Lake, id_: str, request: Request) -> None:
     """Drop a user; its grants and memberships go first, so that no crash leaves them behind."""
+    await authorize_metastore(lake)
     found = await _user_cell(lake, lake.layout.user(id_)).read()
     email = found.value.email if found else ""
 
@@ -81,7 +86,17 @@ async def drop_user(lake: Lake, id_: str, request: Request) -> None:
     def decide(found: User | None) -> User:
         return replace(_require_live(found, id_), state="dropped", changed_ms=lake.clock.now_ms())
 
-    await RecordChange(lake, _user_cell(lake, lake.layout.user(id_)), request, "drop-user", decide).run()
+    cell = _user_cell(lake, lake.layout.user(id_))
+    await RecordChange(lake, cell, request, "drop-user", decide, authorize=_authorize(lake)).run()
+
+
+def _authorize(lake: Lake) -> Callable[[object], Awaitable[None]]:
+    """A6: only who manages the metastore changes users."""
+
+    async def authorize(_user: object) -> None:
+        await authorize_metastore(lake)
+
+    return authorize
 
 
 def _user_cell(lake: Lake, key: str) -> Cell[User]:

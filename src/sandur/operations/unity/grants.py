@@ -20,7 +20,13 @@ from sandur.catalog.identifiers import Identifier, Kind, parse_full_name, parse_
 from sandur.catalog.privileges import Chain, Link, SecurableType
 from sandur.catalog.records import RegistryEntry, Request
 from sandur.catalog.security import Authority, Caller, Principal
-from sandur.catalog.storage_registry import StorageRegistry, credential_named, location_named
+from sandur.catalog.storage_registry import (
+    StorageRegistry,
+    credential_named,
+    credential_not_found,
+    location_named,
+    location_not_found,
+)
 from sandur.catalog.users import user_not_found
 from sandur.errors import Busy, Incomplete, Invalid, NotFound, Unavailable
 from sandur.operations.access import Security, catalog_chain, may_see, name_chain, require
@@ -28,7 +34,7 @@ from sandur.operations.containers.catalogs import ensure_catalog, load_catalog
 from sandur.operations.containers.records import catalog_not_found
 from sandur.operations.delta.tables import table_not_found
 from sandur.operations.lake import Lake
-from sandur.operations.name_access import registry_cell, visible_chain
+from sandur.operations.name_access import visible_chain
 from sandur.operations.security import SecurityChange, SecurityEdit, metastore_id
 from sandur.operations.tables.names import (
     EVERY_FORMAT,
@@ -231,14 +237,14 @@ async def _find_named(lake: Lake, authority: Authority, identifier: Identifier, 
 
 
 async def _find_registered(lake: Lake, authority: Authority, type_: SecurableType, name: str) -> Target:
-    held = await registry_cell(lake).read()
+    held = await lake.storage_registry().read()
     registry = held.value if held else StorageRegistry()
     entry: RegistryEntry
     if type_ == "credential":
-        missing = NotFound(f"Credential does not exist: {name}", subject="credential")
+        missing = credential_not_found(name)
         entry = credential_named(registry, name)
     else:
-        missing = NotFound(f"External location does not exist: {name}", subject="external location")
+        missing = location_not_found(name)
         entry = location_named(registry, name)
     chain = (authority.metastore, Link(entry.id, type_, entry.name, entry.owner_id))
     return Target(chain, missing, lake.layout.storage_registry())

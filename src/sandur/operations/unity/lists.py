@@ -1,15 +1,20 @@
 """Lists of Unity Catalog's API, read from the index alone: its entries hold the JSON of the answer."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from typing import NamedTuple
+import contextlib
+from collections.abc import AsyncIterator, Collection, Sequence
+from functools import partial
+from typing import Final, NamedTuple
 
 from sandur.catalog.identifiers import Kind, Namespace, has_full_name
 from sandur.catalog.index import CATALOGS, Scope, names_scope, namespaces_scope
 from sandur.catalog.paging import decode_page_token, encode_page_token
-from sandur.operations.containers.catalogs import load_catalog
-from sandur.operations.index.lists import find_namespace, prefetch, read_page
+from sandur.catalog.privileges import Chain
+from sandur.catalog.security import Authority
+from sandur.errors import NotFound
+from sandur.operations.containers.catalogs import find_catalog, load_catalog
+from sandur.operations.index.lists import Container, EntriesPage, FindContainer, find_namespace, read_visible_page
 from sandur.operations.lake import Lake
-from sandur.storage.cell import gather_all
+from sandur.operations.name_access import naming_missing_parent
 
 _SEPARATOR = "\x1f"
 
@@ -32,24 +37,22 @@ class ListPage(NamedTuple):
 
 
 async def list_catalogs(lake: Lake, request: ListRequest) -> ListPage:
-    return await _read_list(lake, CATALOGS, "catalogs", request)
+    return await _read_list(lake, CATALOGS, "catalogs", request, _find_metastore)
 
 
 async def list_schemas(lake: Lake, catalog: str, request: ListRequest) -> ListPage:
     """List the schemas of a catalog, its namespaces on the first level; NotFound if the catalog does not exist."""
     scope = namespaces_scope(catalog, None)
-    return await _read_list(lake, scope, "schemas", request, lambda: load_catalog(lake, catalog))
+    return await _read_list(lake, scope, "schemas", request, partial(find_catalog, lake, catalog))
 
 
 async def list_in_schema(
     lake: Lake, namespace: Namespace, kinds: Collection[str], collection: str, request: ListRequest
 ) -> ListPage:
-    """List the names of some kinds in a schema; NotFound if the schema does not exist."""
-
-    async def require_schema() -> None:
-        await gather_all((load_catalog(lake, namespace.catalog), find_namespace(lake, namespace)))
-
-    return await _read_list(lake, names_scope(namespace), collection, request, require_schema, kinds)
+    """List the names of some kinds in a schema; NotFound with the part of its name that does not exist."""
+    find_container = partial(find_namespace, lake, namespace)
+    async with naming_missing_parent(lake, namespace):
+        return await _read_list(lake, names_scope(namespace), collection, request, find_container, kinds)
 
 
 async def list_everywhere(
@@ -61,13 +64,8 @@ async def list_everywhere(
     infos: list[memoryview] = []
     is_fallback = False
     async for schema, after in _schemas_from(lake, catalog, last):
-        page = await read_page(
-            lake,
-            names_scope(schema),
-            last=after,
-            wanted=None if request.size is None else request.size - len(infos),
-            accepts=lambda entry: has_full_name(entry.name) and entry.kind == kind,
-        )
+        wanted = None if request.size is None else request.size - len(infos)
+        page = await _read_schema(lake, schema, kind, last=after, wanted=wanted)
         infos += [memoryview(entry.info) for entry in page.entries]
         is_fallback |= page.is_fallback
         if request.size is not None and len(infos) >= request.size:
@@ -85,18 +83,49 @@ async def _schemas_from(
 ) -> AsyncIterator[tuple[Namespace, str | None]]:
     """The schemas from that of the page token on; for that one also the name after which its page begins."""
     last_catalog, last_schema, last_name = last
-    for found in [catalog] if catalog else await _names(lake, CATALOGS):
+    for found in [catalog] if catalog else await _names(lake, CATALOGS, _find_metastore):
         if found < last_catalog:
             continue
-        for schema in await _names(lake, namespaces_scope(found, None)):
+        for schema in await _names(lake, namespaces_scope(found, None), partial(find_catalog, lake, found)):
             if (found, schema) >= (last_catalog, last_schema):
                 is_last = (found, schema) == (last_catalog, last_schema)
                 yield Namespace(found, (schema,)), last_name or None if is_last else None
 
 
-async def _names(lake: Lake, scope: Scope) -> Sequence[str]:
-    page = await read_page(lake, scope, last=None, wanted=None)
-    return [entry.name for entry in page.entries if has_full_name(entry.name)]
+async def _names(lake: Lake, scope: Scope, find_container: FindContainer) -> Sequence[str]:
+    """The names in a scope that the caller may see; none if the container was dropped or hidden meanwhile."""
+    with contextlib.suppress(NotFound):
+        page = await read_visible_page(
+            lake, scope, find_container, last=None, wanted=None, accepts=lambda entry: has_full_name(entry.name)
+        )
+        return [entry.name for entry in page.entries]
+    return ()
+
+
+async def _read_schema(
+    lake: Lake, schema: Namespace, kind: Kind, *, last: str | None, wanted: int | None
+) -> EntriesPage:
+    """The names of one kind in a schema; none if the schema was dropped or hidden meanwhile."""
+    with contextlib.suppress(NotFound):
+        return await read_visible_page(
+            lake,
+            names_scope(schema),
+            partial(find_namespace, lake, schema),
+            last=last,
+            wanted=wanted,
+            accepts=lambda entry: has_full_name(entry.name) and entry.kind == kind,
+        )
+    return EntriesPage((), None)
+
+
+async def _find_metastore() -> Container:
+    async def chain(authority: Authority) -> Chain:
+        return (authority.metastore,)
+
+    return Container(chain, _METASTORE)
+
+
+_METASTORE: Final = NotFound("Metastore does not exist", subject="metastore")  # Never raised: every caller sees it.
 
 
 async def _read_list(
@@ -104,21 +133,18 @@ async def _read_list(
     scope: Scope,
     collection: str,
     request: ListRequest,
-    require_parent: Callable[[], Awaitable[object]] | None = None,
+    find_container: FindContainer,
     kinds: Collection[str] | None = None,
 ) -> ListPage:
-    """Read the page; the check of the parent runs in the same round, and its error is raised."""
+    """Read the page; the container is found in the same round, and its error is raised."""
     subject = (lake.layout.root, collection, scope.text)
-    last = decode_page_token(request.token, subject) if request.token else None
-    fetching = prefetch(lake, scope, last=last, wanted=request.size)
-    seen = (await gather_all((require_parent(), fetching)))[1] if require_parent else await fetching
-    page = await read_page(
+    page = await read_visible_page(
         lake,
         scope,
-        last=last,
+        find_container,
+        last=decode_page_token(request.token, subject) if request.token else None,
         wanted=request.size,
         accepts=lambda entry: has_full_name(entry.name) and (kinds is None or entry.kind in kinds),
-        seen=seen,
     )
     return ListPage(
         infos=[memoryview(entry.info) for entry in page.entries],

@@ -1,7 +1,7 @@
 """Versions of registered models: numbered by their model, one record each."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -70,9 +70,11 @@ async def create_version(lake: Lake, model: Identifier, wanted: NewVersion, requ
     ).run()
 
 
-async def load_version(lake: Lake, model: Identifier, number: int) -> ModelVersion:
-    record = await load_securable(lake, model, "model")
+async def load_version(lake: Lake, model: Identifier, number: int, *, situation: str = "") -> ModelVersion:
+    record = await load_securable(lake, model, "model", situation=situation)
     found = await _cell(lake, record, number).read()
+    if lake.access:  # A2: the right must still hold after the version was read.
+        await load_securable(lake, model, "model", situation=situation)
     if found is None or found.value.state == "dropped":
         raise _version_not_found(model, number)
     return found.value
@@ -150,7 +152,19 @@ async def _reserve_number(lake: Lake, model: Identifier, request: Request) -> Se
             raise securable_not_found(model, "model")
         return replace(found, state="live", last_version=found.last_version + 1)
 
-    return await RecordChange(lake, lake.securable(record.uuid), request, "reserve-model-version", decide).run()
+    return await RecordChange(
+        lake, lake.securable(record.uuid), request, "reserve-model-version", decide, authorize=_authorize(lake, model)
+    ).run()
+
+
+def _authorize(lake: Lake, model: Identifier) -> Callable[[object], Awaitable[None]]:
+    """A6: checks what the route declares on the model, by reads that begin after the record to change was read."""
+
+    async def authorize(_record: object) -> None:
+        if lake.access:
+            await load_securable(lake, model, "model")
+
+    return authorize
 
 
 async def _change(
@@ -171,7 +185,8 @@ async def _change(
             return found
         return replace(changed, changed_ms=lake.clock.now_ms(), changed_by=request.source.principal)
 
-    return await RecordChange(lake, _cell(lake, record, number), request, operation, decide).run()
+    cell = _cell(lake, record, number)
+    return await RecordChange(lake, cell, request, operation, decide, authorize=_authorize(lake, model)).run()
 
 
 def _cell(lake: Lake, record: Securable, number: int) -> Cell[ModelVersion]:

@@ -1,14 +1,16 @@
 """Storage credentials and external locations, in one record, and the locations that clients request credentials for."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from sandur.catalog import privileges
 from sandur.catalog.identifiers import Namespace, checked_uuid
-from sandur.catalog.index import CATALOGS, names_scope, namespaces_scope
+from sandur.catalog.index import CATALOGS, Entry, names_scope, namespaces_scope
 from sandur.catalog.location_claims import Holder, Owner
 from sandur.catalog.locations import (
     Address,
@@ -19,7 +21,9 @@ from sandur.catalog.locations import (
     normalize_location,
 )
 from sandur.catalog.paging import decode_page_token, encode_page_token
-from sandur.catalog.records import Request
+from sandur.catalog.privileges import Link, Rule, SecurableType
+from sandur.catalog.records import RegistryEntry, Request
+from sandur.catalog.security import Viewer
 from sandur.catalog.storage_registry import (
     AwsIamRole,
     Credential,
@@ -30,18 +34,32 @@ from sandur.catalog.storage_registry import (
     checked_role,
     checked_url,
     credential_named,
+    credential_not_found,
     location_named,
+    location_not_found,
     with_credential,
     with_location,
     without_credential,
     without_location,
 )
-from sandur.errors import Invalid, NotFound, SandurError
+from sandur.errors import Busy, Forbidden, Invalid, NotFound, SandurError
+from sandur.operations.access import (
+    READS_MAX,
+    TYPES,
+    authorize_metastore,
+    namespace_chain,
+    read_authority,
+    require,
+    viewer_of,
+)
 from sandur.operations.containers.records import RecordChange, with_creation
 from sandur.operations.index.lists import read_page
 from sandur.operations.lake import Lake
+from sandur.operations.location_access import authorize_location
 from sandur.operations.locations.claims import LocationClaims, is_anothers, release_places
+from sandur.operations.name_access import read_allowed
 from sandur.operations.tables.documents import request_id
+from sandur.operations.tables.names import namespace_not_found
 from sandur.operations.unity.lists import ListRequest
 
 
@@ -56,6 +74,9 @@ _WITHOUT_CREDENTIALS: Final = ("file://", "memory://")
 
 E = TypeVar("E", Credential, ExternalLocation)
 
+Authorize = Callable[[StorageRegistry], Awaitable[None]]
+"""Raises unless the caller may do what the route declares to an entry of the registry as it was read."""
+
 
 async def load_registry(lake: Lake) -> StorageRegistry:
     found = await lake.storage_registry().read()
@@ -68,8 +89,14 @@ async def create_credential(
     made = replace(checked_role(role), external_id=lake.clock.new_uuid()) if role else None
     plain = Credential(name=name, id=lake.clock.new_uuid(), aws_iam_role=made, comment=comment)
     credential = with_creation(lake, plain, request)
-    changed = await _change(lake, "create-credential", lambda found: with_credential(found, credential), request)
-    return credential_named(changed, name)
+
+    def decide(found: StorageRegistry) -> StorageRegistry:
+        return with_credential(found, credential)
+
+    async def authorize(_: StorageRegistry) -> None:
+        await authorize_metastore(lake)
+
+    return credential_named(await _change(lake, "create-credential", decide, authorize, request), name)
 
 
 async def update_credential(lake: Lake, name: str, update: CredentialUpdate, request: Request) -> Credential:
@@ -85,14 +112,16 @@ async def update_credential(lake: Lake, name: str, update: CredentialUpdate, req
         changed = _updated(lake, before, fields | {"aws_iam_role": None if is_same else role}, request)
         return with_credential(found, changed, replaces=name)
 
-    return credential_named(await _change(lake, "update-credential", decide, request), update.new_name or name)
+    authorize = partial(_authorize_credential, lake, name)
+    changed = await _change(lake, "update-credential", decide, authorize, request)
+    return credential_named(changed, update.new_name or name)
 
 
 async def drop_credential(lake: Lake, name: str, *, force: bool, request: Request) -> None:
     def decide(found: StorageRegistry) -> StorageRegistry:
         return without_credential(found, name, force=force)
 
-    await _change(lake, "drop-credential", decide, request)
+    await _change(lake, "drop-credential", decide, partial(_authorize_credential, lake, name), request)
 
 
 async def create_location(
@@ -107,7 +136,11 @@ async def create_location(
         located = replace(location, credential_id=credential_named(found, credential_name).id)
         return with_location(found, located)
 
-    made = await _change(lake, "create-external-location", decide, request, located=name)
+    async def authorize(found: StorageRegistry) -> None:
+        await authorize_metastore(lake)
+        await _authorize_credential(lake, credential_name, found, situation="credential")
+
+    made = await _change(lake, "create-external-location", decide, authorize, request, located=name)
     return made, location_named(made, name)
 
 
@@ -125,9 +158,13 @@ async def update_location(
         used = credential_named(found, update.credential_name).id if update.credential_name else None
         return with_location(found, _updated(lake, before, fields | {"credential_id": used}, request), replaces=name)
 
-    changed = await _change(
-        lake, "update-external-location", decide, request, located=(update.new_name or name) if url else ""
-    )
+    async def authorize(found: StorageRegistry) -> None:
+        await _authorize_location(lake, name, found)
+        if update.credential_name and name in found.locations:
+            await _authorize_credential(lake, update.credential_name, found, situation="credential")
+
+    located = (update.new_name or name) if url else ""
+    changed = await _change(lake, "update-external-location", decide, authorize, request, located=located)
     if url and before:
         await _release(lake, before)
     return changed, location_named(changed, update.new_name or name)
@@ -135,17 +172,123 @@ async def update_location(
 
 async def drop_location(lake: Lake, name: str, *, force: bool, request: Request) -> None:
     """Drop a location; raises Invalid if something has its files there, unless `force` is set."""
-    found = (await load_registry(lake)).locations.get(name)  # None for a retry of a drop that happened.
+    registry = await load_registry(lake)
+    await _authorize_location(lake, name, registry)
+    found = registry.locations.get(name)  # None for a retry of a drop that happened.
     user = await _find_user(lake, found.url) if found and not force else None
     if user:
-        raise Invalid(f"External location {name} is still used by {user}; force=true deletes it nevertheless")
-    await _change(lake, "drop-external-location", lambda found: without_location(found, name), request)
+        raise Invalid(
+            f"External location {name} is still used by {user}; force=true deletes it nevertheless",
+            public_text=f"External location {name} is still used; force=true deletes it nevertheless",
+        )
+
+    def decide(found: StorageRegistry) -> StorageRegistry:
+        return without_location(found, name)
+
+    await _change(lake, "drop-external-location", decide, partial(_authorize_location, lake, name), request)
     if found:
         await _release(lake, found)
 
 
+async def load_credential(lake: Lake, name: str) -> Credential:
+    """A credential that the caller may see; NotFound otherwise (A2)."""
+    registry = await _read_allowed(lake, partial(_authorize_credential, lake, name))
+    return credential_named(registry, name)
+
+
+async def load_location(lake: Lake, name: str) -> tuple[StorageRegistry, ExternalLocation]:
+    """An external location that the caller may see; NotFound otherwise (A2)."""
+    registry = await _read_allowed(lake, partial(_authorize_location, lake, name))
+    return registry, location_named(registry, name)
+
+
+async def list_credentials(lake: Lake, page: ListRequest) -> tuple[Sequence[Credential], str | None]:
+    """The credentials that the caller may see, sorted by name; and the token of the next page."""
+    registry, viewer = await _read_visible(lake)
+    seen = {
+        name: entry
+        for name, entry in registry.credentials.items()
+        if viewer is None or viewer.sees(_link(entry, "credential"))
+    }
+    return _page_of(lake, "credentials", seen, page)
+
+
+async def list_locations(
+    lake: Lake, page: ListRequest
+) -> tuple[StorageRegistry, Sequence[ExternalLocation], str | None]:
+    """The external locations that the caller may see, sorted by name; and the token of the next page."""
+    registry, viewer = await _read_visible(lake)
+    seen = {
+        name: entry
+        for name, entry in registry.locations.items()
+        if viewer is None or viewer.sees(_link(entry, "external_location"))
+    }
+    return registry, *_page_of(lake, "external_locations", seen, page)
+
+
+async def _read_visible(lake: Lake) -> tuple[StorageRegistry, Viewer | None]:
+    """The registry, and what the caller may see of it."""
+    viewer: Viewer | None = None
+
+    async def authorize(_: StorageRegistry) -> None:
+        nonlocal viewer
+        if authority := await read_authority(lake):
+            require(lake, authority, (authority.metastore,), missing=_METASTORE)
+            viewer = viewer_of(lake, authority, (authority.metastore,))
+
+    registry = await _read_allowed(lake, authorize)
+    return registry, viewer
+
+
+async def _read_allowed(lake: Lake, authorize: Authorize) -> StorageRegistry:
+    """The registry, if `authorize` allows it; the right and the registry were valid at one moment (A2)."""
+    for _ in range(READS_MAX):
+        found = await lake.storage_registry().read()
+        registry = found.value if found else StorageRegistry()
+        await authorize(registry)
+        if lake.access is None or found is None:
+            return registry
+        if await lake.store.are_current(((lake.layout.storage_registry(), found.version),)):
+            return registry
+    raise Busy("the storage credentials and external locations keep changing")
+
+
+async def _authorize_credential(lake: Lake, name: str, registry: StorageRegistry, *, situation: str = "") -> None:
+    if entry := registry.credentials.get(name):
+        await _authorize_entry(lake, entry, "credential", credential_not_found(name), situation)
+
+
+async def _authorize_location(lake: Lake, name: str, registry: StorageRegistry) -> None:
+    if entry := registry.locations.get(name):
+        await _authorize_entry(lake, entry, "external_location", location_not_found(name), "")
+
+
+async def _authorize_entry(
+    lake: Lake, entry: RegistryEntry, type_: SecurableType, missing: NotFound, situation: str
+) -> None:
+    """Check what the route declares on a credential or location, by a read of the grants that begins now (A6)."""
+    if authority := await read_authority(lake):
+        require(lake, authority, (authority.metastore, _link(entry, type_)), missing=missing, situation=situation)
+
+
+def _link(entry: RegistryEntry, type_: SecurableType) -> Link:
+    return Link(entry.id, type_, entry.name, entry.owner_id)
+
+
+_METASTORE: Final = NotFound("Metastore does not exist", subject="metastore")  # Never raised: every caller sees it.
+
+
 async def _find_user(lake: Lake, url: str) -> str | None:
     """Something whose files are at or below the url, as a text; None if there is nothing."""
+    async for namespace, named in _entries(lake.acting_for(None)):
+        location = _LOCATED.decode(named.info).storage_location
+        if location and is_within(normalize_location(location), url):
+            return f"{named.kind} {namespace.catalog}.{namespace}.{named.name} at {location}"
+    return None
+
+
+async def _entries(lake: Lake) -> AsyncIterator[tuple[Namespace, Entry]]:
+    """Everything that has a name, with its namespace."""
     catalogs = await read_page(lake, CATALOGS, last=None, wanted=None)
     scopes = [(catalog.name, namespaces_scope(catalog.name, None)) for catalog in catalogs.entries]
     while scopes:
@@ -154,13 +297,12 @@ async def _find_user(lake: Lake, url: str) -> str | None:
             namespace = Namespace(catalog_name, (*scope.levels, entry.name))
             scopes.append((catalog_name, namespaces_scope(catalog_name, namespace)))
             for named in (await read_page(lake, names_scope(namespace), last=None, wanted=None)).entries:
-                location = _LOCATED.decode(named.info).storage_location
-                if location and is_within(normalize_location(location), url):
-                    return f"{named.kind} {catalog_name}.{namespace}.{named.name} at {location}"
-    return None
+                yield namespace, named
 
 
-def page_of(lake: Lake, collection: str, entries: Mapping[str, E], page: ListRequest) -> tuple[Sequence[E], str | None]:
+def _page_of(
+    lake: Lake, collection: str, entries: Mapping[str, E], page: ListRequest
+) -> tuple[Sequence[E], str | None]:
     """The entries after the token, sorted by name, at most `size`; and the token of the next page."""
     subject = (lake.layout.root, collection)
     last = decode_page_token(page.token, subject) if page.token else ""
@@ -183,6 +325,7 @@ async def _change(
     lake: Lake,
     operation: str,
     decide: Callable[[StorageRegistry], StorageRegistry],
+    authorize: Authorize,
     request: Request,
     *,
     located: str = "",
@@ -204,7 +347,15 @@ async def _change(
     def changed(found: StorageRegistry | None) -> StorageRegistry:
         return decide(found or StorageRegistry())
 
-    change = RecordChange(lake, lake.storage_registry(), request, operation, changed, write_aside=secure)
+    change = RecordChange(
+        lake,
+        lake.storage_registry(),
+        request,
+        operation,
+        changed,
+        write_aside=secure,
+        authorize=lambda found: authorize(found or StorageRegistry()),
+    )
     try:
         return await change.run()
     except SandurError:
@@ -237,22 +388,56 @@ def needs_credentials(location: str) -> bool:
     return not normalize_location(location).startswith(_WITHOUT_CREDENTIALS)
 
 
-async def volume_location(lake: Lake, volume_id: str) -> str:
-    """The location of a volume; NotFound when there is no volume with this id."""
+async def volume_location(lake: Lake, volume_id: str, *, writes: bool) -> str:
+    """The location of a volume that the caller may read, or write; NotFound if there is no volume with this id."""
     volume_id = checked_uuid("volume_id", volume_id)
+    missing = NotFound(f"Volume does not exist: {volume_id}", subject="volume")
     found = await lake.securable(volume_id).read()
-    if found is None or found.value.kind != "volume" or found.value.state in {"dropped", "killed"}:
-        raise NotFound(f"Volume does not exist: {volume_id}", subject="volume")
-    return found.value.location
+    if found is None or found.value.kind != "volume":
+        raise missing
+    situation = "write" if writes else ""
+    return (await read_allowed(lake, lake.securable(volume_id), missing=missing, situation=situation)).value.location
 
 
-async def path_location(lake: Lake, url: str) -> str:
+async def path_location(lake: Lake, url: str, *, situation: str = "") -> str:
     """A location that a client names itself; Invalid if it is outside the storage of this workspace.
 
-    Workspaces may share an allowed location. A place in it that another workspace has claimed is not this one's.
+    Workspaces may share an allowed location. A place in it that another workspace has claimed is not this one's. The
+    caller needs the right on the external location that covers it, and the same right on the data of every table,
+    volume and model whose files are there.
     """
     location = checked_url(url)
+    await authorize_location(lake, location, situation=situation)
     checked_location(location, [normalize_location(lake.area), *lake.locations.others])
     if await is_anothers(lake, canonical_address(location)):
         raise Invalid(f"Invalid location {url}: it overlaps a location in use")
+    if lake.access:
+        await _check_overlaps(lake, location, writes=bool(situation))
     return location
+
+
+async def _check_overlaps(lake: Lake, location: str, *, writes: bool) -> None:
+    """Raise Forbidden if the path overlaps something whose data the caller may not read, or write."""
+    access, authority = lake.access, await read_authority(lake)
+    if access is None or authority is None:
+        return
+    program, place = lake.acting_for(None), normalize_location(location)
+    async for namespace, entry in _entries(program):
+        address = normalize_location(_LOCATED.decode(entry.info).storage_location or "")
+        if not address or not (is_within(address, place) or is_within(place, address)):
+            continue
+        missing = namespace_not_found(namespace)
+        above = await namespace_chain(lake, authority, namespace, missing=missing)
+        link = Link(entry.object_id or entry.uuid, TYPES[entry.kind], entry.name, entry.owner_id)
+        rule = _DATA_RULES[TYPES[entry.kind]][writes]
+        if authority.decide(access.caller, (*above, link), rule).outcome != "allowed":
+            raise Forbidden(f"{access.caller.name} may not use {location}: it overlaps data of others")
+
+
+# What reading and writing the files of a securable needs.
+_DATA_RULES: Final[Mapping[SecurableType, tuple[Rule, Rule]]] = {
+    "table": (privileges.READ_DATA, privileges.WRITE_DATA),
+    "volume": (privileges.READ_VOLUME_DATA, privileges.WRITE_VOLUME_DATA),
+    "registered_model": (privileges.READ_MODEL_DATA, privileges.WRITE_MODEL_DATA),
+    "function": (privileges.EXECUTE, privileges.MANAGED),
+}

@@ -13,12 +13,14 @@ from sandur.catalog.infos import with_rename
 from sandur.catalog.locations import normalize_location
 from sandur.catalog.records import BoundRecord, Claim, FunctionDefinition, Request, Securable, VolumeType
 from sandur.errors import Invalid, NotFound
+from sandur.operations.access import authorize_name
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import RecordChange, with_creation
 from sandur.operations.lake import Lake
+from sandur.operations.name_access import authorize_places, authorize_schema, find_allowed, naming_missing_parent
 from sandur.operations.tables.creation import Creation, Draft, NewRecord
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.names import default_location, resolve_name
+from sandur.operations.tables.names import ResolvedName, default_location, resolve_name
 from sandur.operations.tables.rename import rename
 from sandur.storage.cell import Versioned, gather_all
 
@@ -44,6 +46,8 @@ async def create_volume(
     if volume_type == "EXTERNAL":
         if not location:
             raise Invalid(f"Volume {identifier}: an external volume needs a storage_location")
+        await authorize_schema(lake, identifier.namespace)
+        await authorize_places(lake, identifier.catalog, (location,))
         location = normalize_location(location)
     elif location:
         raise Invalid(f"Volume {identifier}: the catalog places a managed volume; remove storage_location {location}")
@@ -72,12 +76,14 @@ async def create_model(lake: Lake, identifier: Identifier, *, comment: str | Non
     return await _create(lake, identifier, _new(kind="model", comment=comment), request)
 
 
-async def load_securable(lake: Lake, identifier: Identifier, kind: Kind) -> Securable:
+async def load_securable(lake: Lake, identifier: Identifier, kind: Kind, *, situation: str = "") -> Securable:
     """Load a volume, function or model; NotFound if no securable of that kind has the name."""
-    found = await _found(lake, identifier, kind)
-    if found is None:
-        raise securable_not_found(identifier, kind)
-    return found.value
+    missing = securable_not_found(identifier, kind)
+    found = await find_allowed(lake, identifier, lambda one: _is_a(one, kind), missing=missing, situation=situation)
+    record = found.pointer.value
+    if not isinstance(record, Securable):
+        raise missing
+    return with_rename(record, found.name.value)
 
 
 async def update_securable(
@@ -94,12 +100,12 @@ async def update_securable(
     Each step happens at most once per key. After a crash in between, a retry does the second step. The name itself
     records who renamed it and when, so that a rename is one change.
     """
-    await load_catalog(lake, identifier.catalog)
     changed = None if comment is None else await _update_comment(lake, identifier, kind, comment, request)
     if new_name in {None, "", identifier.name}:
         return identifier, changed or await load_securable(lake, identifier, kind)
     renamed = checked_identifier(identifier._replace(name=new_name or ""))
-    uuid = await rename(lake, identifier, renamed, kind=kind, request=request, formats=UNITY)
+    async with naming_missing_parent(lake, identifier.namespace):
+        uuid = await rename(lake, identifier, renamed, kind=kind, request=request, formats=UNITY)
     record, name = await gather_all((lake.securable(uuid).read(), lake.name(renamed).read()))
     if changed is None:
         if record is None:
@@ -110,8 +116,8 @@ async def update_securable(
 
 async def drop_securable(lake: Lake, identifier: Identifier, kind: Kind, request: Request) -> None:
     """Drop the securable; the files at its location stay."""
-    await load_catalog(lake, identifier.catalog)
-    await drop_name(lake, identifier, kind=kind, request=request, formats=UNITY)
+    async with naming_missing_parent(lake, identifier.namespace):
+        await drop_name(lake, identifier, kind=kind, request=request, formats=UNITY)
 
 
 def securable_not_found(identifier: Identifier, kind: Kind) -> NotFound:
@@ -119,22 +125,26 @@ def securable_not_found(identifier: Identifier, kind: Kind) -> NotFound:
 
 
 async def _update_comment(lake: Lake, identifier: Identifier, kind: Kind, comment: str, request: Request) -> Securable:
-    found = await _found(lake, identifier, kind)
+    missing = securable_not_found(identifier, kind)
+    first = await resolve_name(lake, identifier)
+    uuid = first.uuid if first and _is_a(first, kind) else ""
 
     def decide(current: Securable | None) -> Securable:
         if current is None:
-            raise securable_not_found(identifier, kind)
+            raise missing
         if current.comment == comment:
             return current
         now_ms, principal = max(lake.clock.now_ms(), current.changed_ms), request.source.principal
         return replace(current, comment=comment, state="live", changed_ms=now_ms, changed_by=principal)
 
-    uuid = found.value.uuid if found else ""
-
     async def read() -> Versioned[Securable] | None:
         """The record that the name leads to, if it is still the first one: only its cell is swapped."""
-        current = await _found(lake, identifier, kind)
-        return current if current and current.value.uuid == uuid else None
+        found = await resolve_name(lake, identifier)
+        record = found.pointer.value if found else None
+        if found is None or not isinstance(record, Securable) or not _is_a(found, kind) or found.uuid != uuid:
+            return None
+        await authorize_name(lake, found, missing=missing)  # A6: after the record was read.
+        return Versioned(with_rename(record, found.name.value), found.pointer.version)
 
     change = RecordChange(
         lake,
@@ -145,15 +155,12 @@ async def _update_comment(lake: Lake, identifier: Identifier, kind: Kind, commen
         place=place_of(identifier),
         read=read,
     )
-    return await change.run()
+    async with naming_missing_parent(lake, identifier.namespace):
+        return await change.run()
 
 
-async def _found(lake: Lake, identifier: Identifier, kind: Kind) -> Versioned[Securable] | None:
-    await load_catalog(lake, identifier.catalog)
-    found = await resolve_name(lake, identifier)
-    if found is None or not isinstance(found.pointer.value, Securable) or not found.is_a(kind, UNITY):
-        return None
-    return Versioned(with_rename(found.pointer.value, found.name.value), found.pointer.version)
+def _is_a(found: ResolvedName, kind: Kind) -> bool:
+    return isinstance(found.pointer.value, Securable) and found.is_a(kind, UNITY)
 
 
 async def _create(lake: Lake, identifier: Identifier, new: Securable, request: Request) -> Securable:

@@ -7,16 +7,15 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, checked_uuid, parse_full_name
 from sandur.catalog.infos import TableInfo, delta_table_info
-from sandur.catalog.records import Dependency, DependencyList, Request
-from sandur.errors import Invalid, NotFound, Unsupported
-from sandur.operations.containers.catalogs import load_catalog
+from sandur.catalog.records import Dependency, DependencyList, Pointer, Request, Source
+from sandur.errors import Busy, Hidden, Invalid, NotFound, Unsupported
+from sandur.operations.access import READS_MAX, may_see, name_chain, read_authority, require, versions_read
 from sandur.operations.delta import tables as delta
-from sandur.operations.delta.load import check_parents_exist, naming_missing_parent
-from sandur.operations.delta.tables import load_stage
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
+from sandur.operations.name_access import naming_missing_parent, read_allowed, visible_chain
 from sandur.operations.tables.documents import load_head
-from sandur.operations.tables.names import resolve_name
+from sandur.operations.tables.names import ResolvedName, is_alive, resolve_name
 from sandur.operations.transactions.resolution import effective_pointer, effective_record
 from sandur.operations.unity.infos import info_of
 from sandur.storage.cell import gather_all, gather_in_batches
@@ -32,7 +31,7 @@ async def create_table(lake: Lake, wanted: delta.NewTable, request: Request) -> 
     if wanted.table_type in _VIEWS:
         wanted = await _with_dependencies(lake, wanted, request)
     create = delta.create_from_staging if wanted.table_type == "MANAGED" else delta.create_external
-    async with naming_missing_parent(lake, wanted.identifier):
+    async with naming_missing_parent(lake, wanted.identifier.namespace):
         return delta_table_info(wanted.identifier, await create(lake, wanted, request=request))
 
 
@@ -78,38 +77,59 @@ async def _check_dependency(lake: Lake, dependency: Dependency) -> None:
     else:
         kind, full_name = "function", dependency.function.function_full_name if dependency.function else ""
     identifier = parse_full_name(full_name)
-    await check_parents_exist(lake, identifier)
+    authority = await read_authority(lake)
+    await visible_chain(lake, authority, identifier.namespace)
+    missing = NotFound(f"View dependency {kind} does not exist: {full_name}", subject="dependency")
     found = await resolve_name(lake, identifier)
     if found is None or found.name.value.kind not in ({"table", "view"} if kind == "table" else {"function"}):
-        raise NotFound(f"View dependency {kind} does not exist: {full_name}", subject="dependency")
+        raise missing
+    if authority and not may_see(lake, authority, await name_chain(lake, authority, found, missing=missing)):
+        raise Hidden(str(missing), subject="dependency")
 
 
 async def load_table(lake: Lake, identifier: Identifier) -> TableInfo:
     """Load a table or view of any format; NotFound with the part of the name that does not exist."""
-    found = await delta.find_table(lake, identifier)
-    if found is None:
-        await check_parents_exist(lake, identifier)
-        raise delta.table_not_found(identifier)
-    pointer = await effective_record(lake, found.pointer)
-    info = await info_of(lake, identifier, found.name.value, pointer.value)
-    if not isinstance(info, TableInfo):
-        raise delta.table_not_found(identifier)
-    return info
+    for _ in range(READS_MAX):
+        found = await delta.find_allowed_table(lake, identifier)
+        pointer = await effective_record(lake, found.pointer)
+        info = await info_of(lake, identifier, found.name.value, pointer.value)
+        if not isinstance(info, TableInfo):
+            raise delta.table_not_found(identifier)
+        is_pending = isinstance(found.pointer.value, Pointer) and found.pointer.value.pending is not None
+        # A2: a transaction that was decided after the grants were read must not add its content to an older right.
+        if not is_pending or await _is_unchanged(lake, found):
+            return info
+    raise Busy(f"{identifier}: other requests keep changing it")
+
+
+async def _is_unchanged(lake: Lake, found: ResolvedName) -> bool:
+    """Whether the caller still has the right to what was found, by a read that begins now."""
+    if authority := await read_authority(lake):
+        missing = delta.table_not_found(found.identifier)
+        require(lake, authority, await name_chain(lake, authority, found, missing=missing), missing=missing)
+        return await lake.store.are_current(versions_read(lake, authority, found))
+    return True
 
 
 async def drop_table(lake: Lake, identifier: Identifier, request: Request) -> None:
-    await load_catalog(lake, identifier.catalog)
     await delta.drop_table(lake, identifier, request=request)
 
 
-async def location_of(lake: Lake, table_id: str) -> str:
-    """The location of a table, or of a stage, by its id; NotFound if neither exists."""
+async def location_of(lake: Lake, table_id: str, source: Source, *, writes: bool) -> str:
+    """The location of a table, or of a stage of this principal, by its id; NotFound if neither exists.
+
+    Needs the right to read the data, and to write it if the caller wants to.
+    """
     table_id = checked_uuid("table_id", table_id)
+    missing = NotFound(f"Staging table does not exist: {table_id}", subject="table")
+    situation = "write" if writes else ""
     pointer, table = await gather_all((lake.pointer(table_id).read(), lake.delta_table(table_id).read()))
-    if table and table.value.state not in {"dropped", "killed"}:
-        return table.value.location
-    if pointer and pointer.value.kind == "table" and pointer.value.state not in {"dropped", "killed"}:
+    if is_alive(table):
+        held = await read_allowed(lake, lake.delta_table(table_id), missing=missing, situation=situation)
+        return held.value.location
+    if pointer and pointer.value.kind == "table" and is_alive(pointer):
         head = (await effective_pointer(lake, pointer)).value.head
+        await read_allowed(lake, lake.pointer(table_id), missing=missing, situation=situation)
         # Never a folder around the metadata file: a registered file may lie anywhere.
         return (await load_head(lake, "table", head)).metadata.location if head else ""
-    return (await load_stage(lake, table_id)).location
+    return (await delta.load_stage(lake, table_id, source)).location

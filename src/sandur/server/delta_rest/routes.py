@@ -6,6 +6,7 @@ import msgspec
 
 from sandur.catalog import privileges
 from sandur.catalog.privileges import Needs
+from sandur.operations.access import authorize_caller
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.server.app import Dialect, Route, Router
 from sandur.server.context import Call
@@ -17,23 +18,26 @@ _SCHEMA: Final = "/catalogs/{catalog}/schemas/{schema}"
 _TABLE: Final = f"{_SCHEMA}/tables/{{table}}"
 
 
+_STAGE_TABLE: Final = Needs("schema", privileges.CREATE_TABLE)
 _CREATE_TABLE: Final = Needs("schema", privileges.CREATE_TABLE, {"location": privileges.CREATE_EXTERNAL_TABLE})
+_DROP_TABLE: Final = Needs("table", privileges.MANAGED, {"purge": privileges.MANAGED})
 _READ_TABLE: Final = Needs("table", privileges.READ_TABLE)
 
 
 async def get_config(call: Call) -> Answer:
     """The endpoints of this API; clients call it first."""
+    await authorize_caller(call.lake)
     await load_catalog(call.lake, call.required("catalog"))
     return json_answer(msgspec.json.encode({"endpoints": _ENDPOINTS, "protocol-version": "1.0"}))
 
 
 ROUTES: Final = (
     Route("GET", "/config", "getConfig", get_config, Needs("catalog")),
-    Route("POST", f"{_SCHEMA}/staging-tables", "createStagingTable", tables.stage, _CREATE_TABLE),
+    Route("POST", f"{_SCHEMA}/staging-tables", "createStagingTable", tables.stage, _STAGE_TABLE),
     Route("POST", f"{_SCHEMA}/tables", "createTable", tables.create, _CREATE_TABLE),
     Route("GET", _TABLE, "loadTable", tables.load, _READ_TABLE),
     Route("POST", _TABLE, "updateTable", tables.update, Needs("table", privileges.MODIFY_TABLE)),
-    Route("DELETE", _TABLE, "deleteTable", tables.drop, Needs("table", privileges.MANAGED)),
+    Route("DELETE", _TABLE, "deleteTable", tables.drop, _DROP_TABLE),
     Route("HEAD", _TABLE, "tableExists", tables.exists, _READ_TABLE),
     Route(
         "POST",
@@ -55,14 +59,14 @@ ROUTES: Final = (
         "/staging-tables/{table_id}/credentials",
         "getStagingTableCredentials",
         tables.credentials_for_stage,
-        _CREATE_TABLE,
+        Needs("schema", privileges.CREATE_TABLE, {"stage": privileges.CREATE_TABLE}),
     ),
     Route(
         "GET",
         "/temporary-path-credentials",
         "getTemporaryPathCredentials",
         tables.credentials_for_path,
-        Needs("external_location", privileges.READ_FILES, {"write": privileges.WRITE_FILES}),
+        privileges.PATH_CREDENTIALS,
     ),
 )
 

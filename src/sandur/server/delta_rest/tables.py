@@ -13,7 +13,7 @@ from sandur.operations.delta import load as loads
 from sandur.operations.delta import tables as operations
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.create import create_table
-from sandur.operations.delta.tables import check_owner, load_stage, stage_table
+from sandur.operations.delta.tables import load_stage, stage_table
 from sandur.operations.unity.registry import needs_credentials, path_location
 from sandur.server.context import Call
 from sandur.server.delta_rest.bodies import NEVER_MS, loaded_body, stage_body
@@ -39,21 +39,26 @@ _PATH_OPERATIONS: Final[dict[str, Operation]] = {
 }
 
 
+_SITUATIONS: Final = {"READ": "", "PATH_READ": "", "PATH_CREATE_TABLE": "create"}
+
+
 async def credentials_for_table(call: Call) -> Answer:
     operation = _requested_operation(call, _OPERATIONS)
-    table = await operations.load_delta_table(call.lake, table_of(call))
+    situation = "write" if operation == "READ_WRITE" else ""
+    table = await operations.load_delta_table(call.lake, table_of(call), situation=situation)
     return _answer_credentials(table.location, operation)
 
 
 async def credentials_for_stage(call: Call) -> Answer:
-    stage = await load_stage(call.lake, checked_uuid("table_id", call.value("table_id")))
-    check_owner(stage, call.identity.principal)
+    stage = await load_stage(call.lake, checked_uuid("table_id", call.value("table_id")), call.request().source)
     return _answer_credentials(stage.location, "READ_WRITE")
 
 
 async def credentials_for_path(call: Call) -> Answer:
     operation = _requested_operation(call, _PATH_OPERATIONS)
-    return _answer_credentials(await path_location(call.lake, call.required("location")), operation)
+    location = call.required("location")
+    situation = _SITUATIONS.get(call.required("operation"), "write")
+    return _answer_credentials(await path_location(call.lake, location, situation=situation), operation)
 
 
 def credentials_for(
@@ -83,7 +88,7 @@ def _answer_credentials(location: str, operation: Operation) -> Answer:
 
 async def stage(call: Call) -> Answer:
     body = call.body(StageTable, "staging table request")
-    staged = await stage_table(call.lake, new_table_of(call, body.name), principal=call.identity.principal)
+    staged = await stage_table(call.lake, new_table_of(call, body.name), source=call.request().source)
     return json_answer(stage_body(staged, credentials_for(staged.location, "READ_WRITE", is_optional=True)))
 
 

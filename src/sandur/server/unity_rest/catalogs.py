@@ -49,7 +49,7 @@ async def list_catalogs(call: Call) -> Answer:
 
 
 async def load_catalog(call: Call) -> Answer:
-    return answer_with(catalog_info(await catalogs.load_stored_catalog(call.lake, call.value("name"))))
+    return answer_with(catalog_info(await catalogs.load_allowed_catalog(call.lake, call.value("name"))))
 
 
 async def update_catalog(call: Call) -> Answer:

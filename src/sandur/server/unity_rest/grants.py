@@ -6,6 +6,7 @@ from sandur.catalog.grants import PermissionsChange, permissions_list
 from sandur.catalog.privileges import SECURABLE_TYPES, SecurableType
 from sandur.errors import BadRequest
 from sandur.operations import security
+from sandur.operations.access import authorize_caller
 from sandur.operations.unity import grants as operations
 from sandur.server.context import Call
 from sandur.server.http import Answer
@@ -30,6 +31,7 @@ async def update_permissions(call: Call) -> Answer:
 
 
 async def load_metastore(call: Call) -> Answer:
+    await authorize_caller(call.lake)
     return answer_with({"metastore_id": await security.metastore_id(call.lake)})
 
 

@@ -8,7 +8,13 @@ from sandur.server.app import Dialect, Route, Router
 from sandur.server.unity_rest import access, catalogs, grants, securables, storage, tables
 from sandur.server.unity_rest.errors import ERRORS
 
-_CREATE_TABLE: Final = Needs("schema", privileges.CREATE_TABLE, {"location": privileges.CREATE_EXTERNAL_TABLE})
+_STAGE_TABLE: Final = Needs("schema", privileges.CREATE_TABLE)
+_CREATE_TABLE: Final = Needs(
+    "schema",
+    privileges.CREATE_TABLE,
+    {"location": privileges.CREATE_EXTERNAL_TABLE, "view": privileges.CREATE_VIEW},
+)
+_DROP_TABLE: Final = Needs("table", privileges.MANAGED, {"purge": privileges.MANAGED})
 _READ_TABLE: Final = Needs("table", privileges.READ_TABLE)
 _READ_MODEL: Final = Needs("registered_model", privileges.EXECUTE)
 _MANAGE_MODEL: Final = Needs("registered_model", privileges.MANAGED)
@@ -38,13 +44,13 @@ CLASSIC_ROUTES: Final = (
     Route(
         "DELETE", "/schemas/{full_name}", "deleteSchema", catalogs.delete_schema, Needs("schema", privileges.MANAGED)
     ),
-    Route("POST", "/staging-tables", "createStagingTable", tables.stage, _CREATE_TABLE),
+    Route("POST", "/staging-tables", "createStagingTable", tables.stage, _STAGE_TABLE),
     Route("POST", "/delta/preview/commits", "commit", tables.add_commit, Needs("table", privileges.MODIFY_TABLE)),
     Route("GET", "/delta/preview/commits", "getCommits", tables.get_commits, _READ_TABLE),
     Route("POST", "/tables", "createTable", tables.create, _CREATE_TABLE),
     Route("GET", "/tables", "listTables", tables.list_all, Needs("schema")),
     Route("GET", "/tables/{full_name}", "getTable", tables.load, _READ_TABLE),
-    Route("DELETE", "/tables/{full_name}", "deleteTable", tables.delete, Needs("table", privileges.MANAGED)),
+    Route("DELETE", "/tables/{full_name}", "deleteTable", tables.delete, _DROP_TABLE),
     Route(
         "POST",
         "/volumes",
@@ -65,7 +71,7 @@ CLASSIC_ROUTES: Final = (
         "/volumes/{name}",
         "updateVolume",
         securables.update_handler("volume"),
-        Needs("volume", privileges.MANAGED),
+        Needs("volume", privileges.MANAGED, {"destination": privileges.CREATE_VOLUME}),
     ),
     Route(
         "DELETE",
@@ -105,7 +111,7 @@ CLASSIC_ROUTES: Final = (
         "/models/{full_name}",
         "updateRegisteredModel",
         securables.update_handler("model", "full_name"),
-        _MANAGE_MODEL,
+        Needs("registered_model", privileges.MANAGED, {"destination": privileges.CREATE_MODEL}),
     ),
     Route("DELETE", "/models/{full_name}", "deleteRegisteredModel", securables.delete_model, _MANAGE_MODEL),
     Route("GET", "/models/{full_name}/versions", "listModelVersions", securables.list_versions, _READ_MODEL),
@@ -136,7 +142,7 @@ CLASSIC_ROUTES: Final = (
         "/temporary-table-credentials",
         "generateTemporaryTableCredentials",
         storage.credentials_for_table,
-        Needs("table", privileges.READ_DATA, {"write": privileges.WRITE_DATA}),
+        Needs("table", privileges.READ_DATA, {"write": privileges.WRITE_DATA, "stage": privileges.CREATE_TABLE}),
     ),
     Route(
         "POST",
@@ -157,7 +163,7 @@ CLASSIC_ROUTES: Final = (
         "/temporary-path-credentials",
         "generateTemporaryPathCredentials",
         storage.credentials_for_path,
-        Needs("external_location", privileges.READ_FILES, {"write": privileges.WRITE_FILES}),
+        privileges.PATH_CREDENTIALS,
     ),
     Route(
         "GET",
@@ -213,7 +219,7 @@ CLASSIC_ROUTES: Final = (
         "/external-locations/{name}",
         "updateExternalLocation",
         storage.update_location,
-        Needs("external_location", privileges.MANAGED),
+        Needs("external_location", privileges.MANAGED, {"credential": privileges.CREATE_EXTERNAL_LOCATION}),
     ),
     Route(
         "DELETE",

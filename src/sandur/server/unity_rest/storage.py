@@ -11,9 +11,7 @@ from sandur.catalog.storage_registry import (
     CredentialUpdate,
     LocationUpdate,
     credential_info,
-    credential_named,
     location_info,
-    location_named,
 )
 from sandur.errors import BadRequest, Unsupported
 from sandur.operations.unity import registry as operations
@@ -48,15 +46,12 @@ async def create_credential(call: Call) -> Answer:
 
 
 async def list_credentials(call: Call) -> Answer:
-    requested = list_request(call)
-    registry = await operations.load_registry(call.lake)
-    page, token = operations.page_of(call.lake, "credentials", registry.credentials, requested)
+    page, token = await operations.list_credentials(call.lake, list_request(call))
     return json_answer(list_body("credentials", [msgspec.json.encode(credential_info(one)) for one in page], token))
 
 
 async def load_credential(call: Call) -> Answer:
-    registry = await operations.load_registry(call.lake)
-    return answer_with(credential_info(credential_named(registry, call.value("name"))))
+    return answer_with(credential_info(await operations.load_credential(call.lake, call.value("name"))))
 
 
 async def update_credential(call: Call) -> Answer:
@@ -86,16 +81,13 @@ async def create_location(call: Call) -> Answer:
 
 
 async def list_locations(call: Call) -> Answer:
-    requested = list_request(call)
-    registry = await operations.load_registry(call.lake)
-    page, token = operations.page_of(call.lake, "external_locations", registry.locations, requested)
+    registry, page, token = await operations.list_locations(call.lake, list_request(call))
     infos = [msgspec.json.encode(location_info(registry, location)) for location in page]
     return json_answer(list_body("external_locations", infos, token))
 
 
 async def load_location(call: Call) -> Answer:
-    registry = await operations.load_registry(call.lake)
-    return answer_with(location_info(registry, location_named(registry, call.value("name"))))
+    return answer_with(location_info(*await operations.load_location(call.lake, call.value("name"))))
 
 
 async def update_location(call: Call) -> Answer:
@@ -137,14 +129,20 @@ class ForPath(msgspec.Struct, frozen=True):
     operation: Literal["PATH_READ", "PATH_READ_WRITE", "PATH_CREATE_TABLE"]
 
 
+_SITUATIONS: Final = {"PATH_READ": "", "PATH_READ_WRITE": "write", "PATH_CREATE_TABLE": "create"}
+
+
 async def credentials_for_table(call: Call) -> Answer:
     body = call.body(ForTable, "temporary table credentials request")
-    return _answer_credentials(call, await location_of(call.lake, body.table_id))
+    writes = body.operation == "READ_WRITE"
+    location = await location_of(call.lake, body.table_id, call.request().source, writes=writes)
+    return _answer_credentials(call, location)
 
 
 async def credentials_for_volume(call: Call) -> Answer:
     body = call.body(ForVolume, "temporary volume credentials request")
-    return _answer_credentials(call, await volume_location(call.lake, body.volume_id))
+    writes = body.operation == "WRITE_VOLUME"
+    return _answer_credentials(call, await volume_location(call.lake, body.volume_id, writes=writes))
 
 
 async def credentials_for_model_version(call: Call) -> Answer:
@@ -152,12 +150,14 @@ async def credentials_for_model_version(call: Call) -> Answer:
     if body.version < 0:
         raise BadRequest(f"Invalid version: {body.version}")
     model = identifier_from_parts(body.catalog_name, body.schema_name, body.model_name)
-    return _answer_credentials(call, (await load_version(call.lake, model, body.version)).location)
+    situation = "write" if body.operation == "READ_WRITE_MODEL_VERSION" else ""
+    version = await load_version(call.lake, model, body.version, situation=situation)
+    return _answer_credentials(call, version.location)
 
 
 async def credentials_for_path(call: Call) -> Answer:
     body = call.body(ForPath, "temporary path credentials request")
-    return _answer_credentials(call, await path_location(call.lake, body.url))
+    return _answer_credentials(call, await path_location(call.lake, body.url, situation=_SITUATIONS[body.operation]))
 
 
 def _answer_credentials(call: Call, location: str) -> Answer:

@@ -20,7 +20,6 @@ from sandur.delta.columns import ColumnInfo, complete_columns, encode_columns, p
 from sandur.delta.requests import Comment as CommentChange
 from sandur.delta.requests import CommitFile, DeltaChange, Uniform, UniformIceberg
 from sandur.errors import BadRequest, Invalid
-from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.delta.commit import post_commit
 from sandur.operations.delta.load import list_commits
 from sandur.operations.delta.tables import NewTable, stage_table
@@ -101,8 +100,7 @@ async def delete(call: Call) -> Answer:
 async def stage(call: Call) -> Answer:
     body = call.body(CreateStagingTable, "create staging table request")
     identifier = identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("table", body.name))
-    await load_catalog(call.lake, identifier.catalog)
-    staged = await stage_table(call.lake, identifier, principal=call.identity.principal)
+    staged = await stage_table(call.lake, identifier, source=call.request().source)
     return answer_with({**msgspec.structs.asdict(body), "id": staged.uuid, "staging_location": staged.location})
 
 
