@@ -72,6 +72,7 @@ NAMED: Final = (
     Part("spark-sessions", _SPARK, only="not iceberg-1"),
     Part("tokens", ("test_printed_recipes.py", "engines/test_secured.py", "test_mock_oauth2.py")),
     Part("recipes", ("test_recipes.py", "engines/test_recipes_on_s3.py", "test_tutorial.py", "test_printed_pages.py")),
+    Part("opa", ("test_opa.py",)),
     Part("demo", ("test_demo.py",)),
     Part("system-tables", ("test_system_tables.py",)),
     Part("reading-on-a-folder", _CROSS, only="folder-"),

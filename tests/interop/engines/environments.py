@@ -70,6 +70,17 @@ def node_modules(name: str) -> Path:
     return installed(name, pins, install)
 
 
+def go_tool(name: str) -> Path:
+    """The program of the Go module that `pins/NAME.txt` pins, with its version."""
+    pins = PINS / f"{name}.txt"
+
+    def install(home: Path) -> None:
+        pinned = pins.read_text(encoding="utf-8").strip()
+        run([_program("go"), "install", pinned], environment={"GOBIN": str(home)})
+
+    return installed(name, [pins], install) / name
+
+
 def go_program(name: str) -> Path:
     """The program built from the Go module in the folder of this name."""
 
