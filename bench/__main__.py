@@ -5,7 +5,7 @@ import itertools
 import sys
 from typing import Final
 
-BENCHMARKS: Final = ("storage", "iceberg_commit", "server", "planning", "unity", "delta", "pipeline")
+BENCHMARKS: Final = ("storage", "iceberg_commit", "server", "audit", "planning", "unity", "delta", "pipeline")
 
 
 def main() -> int:

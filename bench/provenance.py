@@ -14,6 +14,7 @@ RESULTS: Final = Path(__file__).parent / "results"
 
 _SERVED: Final = ("avro", "catalog", "delta", "iceberg", "operations", "server", "storage")
 MEASURED: Final[Mapping[str, Sequence[str]]] = {
+    "audit": ("operations/audit", "server"),
     "delta": _SERVED,
     "iceberg_commit": ("iceberg",),
     "pipeline": ("pipeline", "operations", "storage"),

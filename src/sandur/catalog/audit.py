@@ -1,5 +1,6 @@
 """Audit records: what the trail keeps about one request, which records matter most, and what a search selects."""
 
+import functools
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
@@ -32,7 +33,7 @@ LEVELS: Final[Mapping[str, int]] = {"off": PRIORITY_COUNT, "changes": 1, "all": 
 """The lowest priority that each value of the setting `audit` records."""
 
 
-class AuditedDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AuditedDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One decision about one securable. `reason` is the true one, also where the answer hides it."""
 
     securable_type: str
@@ -66,16 +67,19 @@ class AuditedCredentials(msgspec.Struct, frozen=True, kw_only=True, omit_default
     expires_ms: int = 0
 
 
-class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One request as the trail keeps it; empty fields are left out.
 
     What begins with `declared_` was chosen by the client and proves nothing. `sampled` is the fraction of such requests
     that is recorded. `lost` counts missing records by kind. The id is added when the record is written.
     """
 
-    id: str = ""
     time_ms: int
     kind: AuditKind
+    operation: str
+    decision: AuditDecision
+    status: int
+    outcome: AuditOutcome
     request_id: str = ""
     tenant: str = ""
     workspace: str = ""
@@ -86,17 +90,13 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     token_id: str = ""
     peer: str = ""
     protocol: str = ""
-    operation: str
     securable_type: str = ""
     securable_name: str = ""
     securable_id: str = ""
     privilege: str = ""
-    decision: AuditDecision
     reason: str = ""
     detail: str = ""
     manifest_number: int = 0
-    status: int
-    outcome: AuditOutcome
     is_replay: bool = False
     idempotency_key_hash: str = ""
     declared_agent: str = ""
@@ -108,6 +108,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     credentials: AuditedCredentials | None = None
     sampled: float | None = None
     lost: dict[str, int] = {}
+    id: str = ""
 
 
 def weight_of(record: AuditRecord) -> int:
@@ -130,7 +131,9 @@ def audited_decision(decision: Decision) -> AuditedDecision:
     )
 
 
+@functools.cache
 def privilege_text(rule: Rule) -> str:
+    """What a rule needs, in words. There are few rules, and every request has one."""
     return "visibility" if rule.is_visibility else str(rule)
 
 

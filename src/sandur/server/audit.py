@@ -4,8 +4,10 @@ import functools
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import unquote_to_bytes
+
+import msgspec
 
 from sandur.catalog.audit import (
     AuditDecision,
@@ -38,7 +40,7 @@ _CONTROL: Final = "sandur"
 
 _TEXT_CHARS_MAX: Final = 200
 _NAME_CHARS_MAX: Final = 1_000
-_TEXTS_REMEMBERED_MAX: Final = 1_024
+_TEXTS_REMEMBERED_MAX: Final = 8_192
 _QUOTED_CHARS_MIN: Final = 8
 _NO_NAMES: Final = frozenset({"plan-id", "version"})
 _DECISIONS_MAX: Final = 1_000
@@ -53,7 +55,7 @@ _SECRET: Final = re.compile(
 _HIDDEN: Final = "(hidden)"
 
 
-class Ended(NamedTuple):
+class Ended(msgspec.Struct, gc=False):
     """A request that has ended: its parts, its answer, and the error behind the answer, if any."""
 
     scope: Scope
@@ -76,10 +78,15 @@ def record_request(trail: AuditTrail, settings: Settings, ended: Ended) -> None:
     # Before a token is valid, nothing that the client sends may choose the workspace.
     tenant = ended.identity.tenant if ended.identity else settings.tenant or DEFAULT_TENANT
     workspace = ended.identity.workspace if ended.identity else settings.workspace or DEFAULT_WORKSPACE
-    layout = Layout(tenant, workspace)
+    layout = _layout(tenant, workspace)
     kind = kind_of(ended)
     if trail.wants(layout, kind, ended.time_ms):
         trail.add(layout, _record(ended, layout, kind, trail.sampled))
+
+
+@functools.lru_cache(_TEXTS_REMEMBERED_MAX)
+def _layout(tenant: str, workspace: str) -> Layout:
+    return Layout(tenant, workspace)
 
 
 def kind_of(ended: Ended) -> AuditKind:  # noqa: PLR0911 - one line per kind
@@ -113,41 +120,43 @@ def _record(ended: Ended, layout: Layout, kind: AuditKind, sampled: float) -> Au
     caller = notes.logged_in or (identity.caller if identity else None)
     key = headers.get(b"idempotency-key")
     client = ended.scope.get("client")
-    trace = _TRACE.match(headers.get(b"traceparent", b""))
+    traced = headers.get(b"traceparent")
+    trace = _TRACE.match(traced) if traced else None
+    # By position: keyword arguments would cost ten times as much, and every request makes a record.
     return AuditRecord(
-        time_ms=ended.time_ms,
-        kind=kind,
-        request_id=hide_secrets(ended.request_id) if b"x-request-id" in headers else ended.request_id,
-        tenant=layout.tenant,
-        workspace=layout.workspace,
-        principal=caller.name if caller else "",
-        principal_id=caller.id if caller and ended.access else "",
-        actor=caller.actor.name if caller and caller.actor else "",
-        issuer=identity.issuer if identity else "",
-        token_id=identity.token_id if identity else "",
-        peer=client[0] if client else "",
-        protocol=ended.protocol,
-        operation=ended.operation,
-        securable_type=main.securable_type,
-        securable_name=main.securable_name,
-        securable_id=main.securable_id,
-        privilege=main.privilege,
-        decision=main.decision,
-        reason=main.reason,
-        detail=main.detail,
-        manifest_number=main.manifest_number,
-        status=ended.status,
-        outcome=_outcome(ended),
-        is_replay=notes.is_replay,
-        idempotency_key_hash=hashlib.sha256(key.strip().lower()).hexdigest() if key else "",
-        declared_agent=_declared(headers, b"user-agent"),
-        declared_trace_id=trace[1].decode() if trace else "",
-        declared_run_id=_declared(headers, b"x-sandur-run-id"),
-        declared_task_id=_declared(headers, b"x-sandur-task-id"),
-        further_decisions=further,
-        changes=tuple(notes.changes),
-        credentials=notes.credentials,
-        sampled=sampled if kind == "read" and sampled < 1 else None,
+        ended.time_ms,
+        kind,
+        ended.operation,
+        main.decision,
+        ended.status,
+        _outcome(ended),
+        hide_secrets(ended.request_id) if b"x-request-id" in headers else ended.request_id,
+        layout.tenant,
+        layout.workspace,
+        caller.name if caller else "",
+        caller.id if caller and ended.access else "",
+        caller.actor.name if caller and caller.actor else "",
+        identity.issuer if identity else "",
+        identity.token_id if identity else "",
+        client[0] if client else "",
+        ended.protocol,
+        main.securable_type,
+        main.securable_name,
+        main.securable_id,
+        main.privilege,
+        main.reason,
+        main.detail,
+        main.manifest_number,
+        notes.is_replay,
+        hashlib.sha256(key.strip().lower()).hexdigest() if key else "",
+        _declared(headers, b"user-agent"),
+        trace[1].decode() if trace else "",
+        _declared(headers, b"x-sandur-run-id"),
+        _declared(headers, b"x-sandur-task-id"),
+        further,
+        notes.changes,
+        notes.credentials,
+        sampled if kind == "read" and sampled < 1 else None,
     )
 
 
@@ -229,7 +238,11 @@ def _outcome(ended: Ended) -> AuditOutcome:
 
 def _names(values: Mapping[str, bytes]) -> str:
     """The names in a path, joined by dots."""
-    raw = b".".join(value for parameter, value in values.items() if parameter not in _NO_NAMES)
+    return _name(b".".join([value for parameter, value in values.items() if parameter not in _NO_NAMES]))
+
+
+@functools.lru_cache(_TEXTS_REMEMBERED_MAX)
+def _name(raw: bytes) -> str:
     text = unquote_to_bytes(raw.replace(b"+", b" ")).decode("utf-8", "backslashreplace")
     return text.replace(LEVEL_SEPARATOR, ".")[:_NAME_CHARS_MAX]
 

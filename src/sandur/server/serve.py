@@ -44,7 +44,7 @@ KEEP_ALIVE_SECONDS: Final = 75
 _POLL_SECONDS: Final = 0.2
 _STARTUP_POLL_SECONDS: Final = 0.05
 _REPLACE_SECONDS: Final = 1.0
-_GARBAGE_THRESHOLDS: Final = (20_000, 20, 50)
+GARBAGE_THRESHOLDS: Final = (20_000, 20, 50)
 
 _encoder: Final = msgspec.json.Encoder(enc_hook=str)
 _pairs: Final = structlog.processors.KeyValueRenderer()
@@ -129,7 +129,7 @@ def _serve_here(
     # CPU time.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*_GARBAGE_THRESHOLDS)
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     config = uvicorn.Config(
         app,
         loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",

@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Final, Literal
+
+import msgspec
 
 from sandur.catalog.audit import AuditedChange, AuditedCredentials
 from sandur.catalog.security import Caller
 
 
-@dataclass(eq=False)
-class Notes:
+class Notes(msgspec.Struct, gc=False):
     """The notes of one request."""
 
-    changes: list[AuditedChange] = field(default_factory=list)
+    changes: tuple[AuditedChange, ...] = ()
     credentials: AuditedCredentials | None = None
     is_replay: bool = False
     logged_in: Caller | None = None
@@ -45,7 +45,7 @@ def note_login(caller: Caller) -> None:
 def note_changes(changes: Sequence[AuditedChange]) -> None:
     """Note what the request changed about principals, groups, grants or owners."""
     if notes := current_notes.get():
-        notes.changes.extend(changes)
+        notes.changes = (*notes.changes, *changes)
 
 
 def note_credentials(prefixes: Sequence[str], mode: Literal["read", "write"], *, expires_ms: int = 0) -> None:

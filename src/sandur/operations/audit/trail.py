@@ -55,8 +55,8 @@ class Batch:
         self.weight = 0
         self._by_priority: tuple[list[AuditRecord], ...] = tuple([] for _ in range(PRIORITY_COUNT))
 
-    def add(self, record: AuditRecord) -> None:
-        self.weight += weight_of(record)
+    def add(self, record: AuditRecord, weight: int) -> None:
+        self.weight += weight
         self._by_priority[PRIORITIES[record.kind]].append(record)
 
     def pop(self, priority: int) -> AuditRecord | None:
@@ -184,7 +184,7 @@ class AuditTrail:
         if waiting.open is None:
             waiting.open = Batch(self._clock.new_id(), record.time_ms)
         weight = weight_of(record)
-        waiting.open.add(record)
+        waiting.open.add(record, weight)
         waiting.weight += weight
         self._weight += weight
 
