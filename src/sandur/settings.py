@@ -13,8 +13,8 @@ import msgspec
 from sandur.errors import BadRequest
 
 ENVIRONMENT_PREFIX = "SANDUR_"
-# Not settings: the token of a client, and where the Spark tests find their connector.
-_NOT_SETTINGS = frozenset({"SANDUR_TOKEN", "SANDUR_UC_JARS"})
+# Not settings: what clients use, and where the Spark tests find their connector.
+_NOT_SETTINGS = frozenset({"SANDUR_PROFILE", "SANDUR_SERVER", "SANDUR_TOKEN", "SANDUR_UC_JARS"})
 
 _DURATION = r"^P(?=[0-9T])(?:([0-9]{1,6})D)?(?:T(?=[0-9])(?:([0-9]{1,6})H)?(?:([0-9]{1,6})M)?(?:([0-9]{1,6})S)?)?\Z"
 
@@ -106,6 +106,10 @@ class OidcSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Signature algorithms that are accepted from this provider."""
     token_lifetime_max: Duration = "P1D"  # noqa: S105 - a duration
     """Longest lifetime of its tokens. Tokens that are valid for longer are refused."""
+    cli_client_id: str = ""
+    """Client id of `sandur login` at this provider: a public client with the redirect `http://127.0.0.1/callback`."""
+    cli_scopes: str = "openid offline_access"
+    """Scopes that `sandur login` requests, separated by spaces. Its token must be for `audience`."""
 
 
 class OpaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

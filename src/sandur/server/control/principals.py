@@ -118,6 +118,21 @@ async def load_self(call: Call) -> Answer:
     )
 
 
+async def describe_login(call: Call) -> Answer:
+    """How people and programs log in: whether they must, and at which identity providers. It contains no secrets."""
+    is_on = call.authenticator.is_on
+    issuers = [
+        {
+            "issuer": one.issuer,
+            "audience": one.audience,
+            "client_id": one.cli_client_id or None,
+            "scopes": one.cli_scopes,
+        }
+        for one in call.settings.oidc
+    ]
+    return _answer({"authentication": call.settings.authentication, "issuers": issuers if is_on else []})
+
+
 async def publish_keys(call: Call) -> Answer:
     """The public keys that verify the tokens of this server (a JSON Web Key Set)."""
     return json_answer(call.authenticator.published_keys())

@@ -6,15 +6,18 @@ from sandur.catalog import privileges
 from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
 from sandur.operations.identity.principals import OTHERS
 from sandur.server.app import Dialect, Route, Router
-from sandur.server.control import audit, principals
+from sandur.server.control import audit, grants, principals
 from sandur.server.control.errors import ERRORS
 
 _ADMINISTRATOR: Final = Needs("metastore", privileges.MANAGED)
 _SELF: Final = Needs("caller", further={OTHERS: privileges.MANAGED})
 _PRINCIPAL: Final = "/principals/{name}"
+_GRANTS: Final = "/grants/{securable_type}/{full_name}"
+_READ_GRANTS: Final = Needs("metastore", further={"all": privileges.MANAGED})
 
 ROUTES: Final = (
     Route("GET", "/me", "loadSelf", principals.load_self, AUTHENTICATED),
+    Route("GET", "/login", "describeLogin", principals.describe_login, OPEN),
     Route("GET", "/jwks.json", "publishKeys", principals.publish_keys, OPEN),
     Route("POST", "/principals", "createPrincipal", principals.create_principal, _ADMINISTRATOR),
     Route("GET", "/principals", "listPrincipals", principals.list_principals, _ADMINISTRATOR),
@@ -28,6 +31,9 @@ ROUTES: Final = (
     Route("DELETE", _PRINCIPAL + "/secrets/{id}", "removeSecret", principals.remove_secret, _SELF),
     Route("POST", _PRINCIPAL + "/api-keys", "createApiKey", principals.create_api_key, _SELF),
     Route("GET", _PRINCIPAL + "/api-keys", "listApiKeys", principals.list_api_keys, _SELF),
+    Route("GET", _GRANTS, "loadGrants", grants.load_grants, _READ_GRANTS),
+    Route("PATCH", _GRANTS, "updateGrants", grants.update_grants, Needs("metastore", privileges.MANAGED)),
+    Route("GET", _GRANTS + "/effective", "loadEffectivePrivileges", grants.load_effective_privileges, _READ_GRANTS),
     Route("GET", "/audit", "loadAudit", audit.load_audit_records, _ADMINISTRATOR),
     Route("DELETE", _PRINCIPAL + "/api-keys/{id}", "removeApiKey", principals.remove_api_key, _SELF),
 )
