@@ -17,7 +17,7 @@ from sandur.operations.index.lists import list_names
 from sandur.operations.lake import Lake
 from sandur.operations.planning.plans import plan_table_scan
 from sandur.operations.security import SecurityChange, SecurityEdit
-from sandur.operations.tables.commit import commit_table
+from sandur.operations.tables.commit import SWAP_DELAY_MS_MAX, commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name
@@ -358,3 +358,27 @@ async def test_namespaces_are_created_by_a_right_and_dropped_by_their_owner(lake
     with pytest.raises(Forbidden, match="MANAGE or ownership on schema new"):
         await drop_namespace(by(lake, "bob", "dropNamespace"), new, request_of("bob", "drop"))
     await drop_namespace(by(lake, "ann", "dropNamespace"), new, request_of("ann", "drop"))
+
+
+async def test_a_swap_that_would_follow_the_grants_too_late_reads_them_again(lake: Lake) -> None:
+    """Revocation promises a bound: a commit that was decided before lands within some seconds, or not at all."""
+    await enter(lake, "ann")
+    await grant(lake, "ann", "table", "main.a.t", "SELECT", "MODIFY")
+    await load(by(lake, "ann", "loadTable"), T)
+    store, clock = lake.store, lake.clock
+    assert isinstance(store, HookedStore)
+    assert isinstance(clock, FixedClock)
+    found = await lake.name(T).read()
+    assert found
+    other = make_lake(store, clock)
+
+    async def stall() -> None:
+        """The grants were read already when the store stalls, and the right is revoked meanwhile."""
+        clock.advance(SWAP_DELAY_MS_MAX + 1)
+        await revoke(other, "ann", "table", "main.a.t", "MODIFY")
+
+    store.before("are_current", lake.layout.name(T), stall)
+
+    with pytest.raises(Forbidden, match="MODIFY"):
+        await commit_table(by(lake, "ann", "updateTable"), T, append(1), request_of("ann", "commit"))
+    assert not store.hooks

@@ -5,22 +5,17 @@ replace a table's head and the participants of a transaction are made of the sam
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic, NamedTuple, Protocol
+from typing import Final, Generic, NamedTuple
 
 from msgspec.structs import replace
 
 from sandur.catalog import locations
 from sandur.catalog.identifiers import Identifier, checked_identifier
-from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import AttemptedFile, Head, Pointer, Request
 from sandur.catalog.security import Authority
 from sandur.errors import Busy, Conflict, Forbidden, Hidden, Invalid, SandurError, SwapLost, Unauthenticated
-from sandur.iceberg.requests import AssertCreate, AssertTableUuid, TableCommit
-from sandur.iceberg.table_commit import is_replay, next_metadata
-from sandur.iceberg.table_metadata import TableMetadata
-from sandur.iceberg.updates import AddSnapshot, RemoveProperties, SetLocation, SetProperties, Update
+from sandur.iceberg.requests import AssertCreate, TableCommit
 from sandur.operations.access import name_chain, read_authority, record_chain, require
 from sandur.operations.idempotency import ClaimLost, KeyClaim, key_hash_of
 from sandur.operations.index.update import ListUpdate
@@ -29,7 +24,8 @@ from sandur.operations.locations.claims import LocationClaims, Places
 from sandur.operations.locations.placement import added_places, holder_of, locations_of
 from sandur.operations.name_access import authorize_places
 from sandur.operations.receipts import Receipts, commit_key_of, tried_of
-from sandur.operations.tables.create import create_by_commit, named_places
+from sandur.operations.tables.changes import Change, TableChange, check_updates, named_places, sets_paths
+from sandur.operations.tables.create import create_by_commit
 from sandur.operations.tables.documents import (
     TABLES,
     Document,
@@ -48,7 +44,6 @@ from sandur.operations.tables.documents import (
     replayed_document,
     write_document,
 )
-from sandur.operations.tables.manifest_places import check_added_manifests
 from sandur.operations.tables.names import (
     ResolvedName,
     activate_name,
@@ -61,6 +56,9 @@ from sandur.operations.transactions.resolution import TransactionAge, resolve_pe
 from sandur.storage.cell import Versioned, gather_all
 
 _OPERATION: Final = "commit"
+SWAP_DELAY_MS_MAX: Final = 5_000
+"""How long after the grants were read a swap may be sent. After a revocation, no later commit lands."""
+
 _BACKOFF_SECONDS: Final = 0.002
 _DELETES_OLD_FILES: Final = "write.metadata.delete-after-commit.enabled"
 
@@ -76,97 +74,6 @@ async def commit_table(lake: Lake, identifier: Identifier, commit: TableCommit, 
         return await create_by_commit(lake, identifier, commit, request)
     await authorize_places(lake, identifier.catalog, named_places(commit.updates))
     return loaded_table(lake, await Commit(lake, TABLES, identifier, TableChange(commit), request).run())
-
-
-def sets_paths(updates: Sequence[Update]) -> bool:
-    return any(
-        isinstance(update, SetLocation)
-        or (isinstance(update, SetProperties) and any(key in locations.PATH_PROPERTIES for key in update.updates))
-        for update in updates
-    )
-
-
-def check_updates(updates: Sequence[Update]) -> None:
-    """Refuse changes of reserved properties."""
-    for update in updates:
-        match update:
-            case SetProperties():
-                check_new_keys(update.updates)
-            case RemoveProperties():
-                locations.check_property_keys(update.removals)
-
-
-def changes_places(updates: Sequence[Update], location: str | None, properties: Mapping[str, str]) -> bool:
-    """Whether the updates change the location, a path property or a `gc.` property of a table or view."""
-    for update in updates:
-        match update:
-            case SetLocation() if location is None or not locations.is_same(update.location, location):
-                return True
-            case SetProperties():
-                changed = [key for key, value in update.updates.items() if properties.get(key) != value]
-            case RemoveProperties():
-                changed = [key for key in update.removals if key in properties]
-            case _:
-                changed = []
-        if any(key in locations.PATH_PROPERTIES or key.startswith("gc.") for key in changed):
-            return True
-    return False
-
-
-class Change(Protocol[M]):
-    """What a commit changes."""
-
-    @property
-    def asserted_uuid(self) -> str | None:
-        """The uuid that the table must have; None if the request asserts none."""
-
-    def apply(self, base: M, *, now_ms: int) -> M:
-        """The metadata after the commit, or `base` itself if nothing changes. Raises Conflict or Invalid."""
-
-    def relocates(self, base: M) -> bool:
-        """Whether it changes where files lie or who may delete them, which needs more than the right to commit."""
-
-    def is_applied(self, current: M) -> bool:
-        """Whether the metadata shows that this very change was made before (C9)."""
-
-    def operation(self, next_metadata: M) -> str:
-        """The kind of change, for the receipt; empty if the change does not touch the table's data."""
-
-    @property
-    def sets_paths(self) -> bool:
-        """Whether the change may add a place (P9)."""
-
-
-class TableChange(NamedTuple):
-    """The commit of one table."""
-
-    commit: TableCommit
-
-    @property
-    def asserted_uuid(self) -> str | None:
-        asserted = (r.uuid for r in self.commit.requirements if isinstance(r, AssertTableUuid))
-        return next((uuid.lower() for uuid in asserted), None)
-
-    def apply(self, base: TableMetadata, *, now_ms: int) -> TableMetadata:
-        after = next_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
-        check_added_manifests(self.commit.updates, base, after)  # M1
-        return after
-
-    def relocates(self, base: TableMetadata) -> bool:
-        return changes_places(self.commit.updates, base.location, base.properties)
-
-    def is_applied(self, current: TableMetadata) -> bool:
-        return is_replay(current, self.commit.requirements, self.commit.updates)
-
-    def operation(self, next_metadata: TableMetadata) -> str:
-        for update in self.commit.updates:
-            if isinstance(update, AddSnapshot) and update.snapshot.snapshot_id == next_metadata.current_snapshot_id:
-                return (update.snapshot.summary or {}).get("operation", "")
-        return ""
-
-    @property
-    def sets_paths(self) -> bool:
-        return sets_paths(self.commit.updates)
 
 
 @dataclass(frozen=True)
@@ -312,6 +219,8 @@ class Commit(Generic[M]):
             return None if base.is_remembered else await self._answer(base.found.uuid, base.document)
         added: tuple[str, ...] = ()
         if self.change.sets_paths:
+            # The right to move files comes before the claim, and before a refusal that says where others lie.
+            await self._authorize(await read_authority(self.lake), base.found, base.document.metadata)
             try:
                 added = await claim_added(self.places, base, metadata, self.request, began_ms=self._began_ms)
             except Invalid as error:
@@ -324,9 +233,11 @@ class Commit(Generic[M]):
     async def _write_aside(self, draft: Draft[M], claim: KeyClaim, listing: ListUpdate) -> bool:
         """C2: one round of writes and checks before the swap.
 
-        False if the remembered state turned out to be stale; raises if anything is not certain to be written.
+        False if the remembered state turned out to be stale, or if the round took too long. Raises if anything is not
+        certain to be written.
         """
         lake, base = self.lake, draft.base
+        began_ms = lake.clock.now_ms()
         try:
             _, authority, is_current = await gather_all(
                 (
@@ -347,9 +258,10 @@ class Commit(Generic[M]):
         except (ClaimLost, Forbidden, Hidden, Unauthenticated):
             await self._abandon(draft)
             raise
-        if not is_current:
+        is_late = authority is not None and lake.clock.now_ms() - began_ms > SWAP_DELAY_MS_MAX
+        if is_late or not is_current:
             await self._abandon(draft)
-        return bool(is_current)
+        return is_current and not is_late
 
     async def _authorize(self, authority: Authority | None, found: ResolvedName, base: M | None = None) -> None:
         """A4, A6: check what the route declares on the table; with `base`, also what the change of it needs."""

@@ -17,7 +17,7 @@ from sandur.iceberg.requests import CreateTable, TableCommit
 from sandur.iceberg.table_commit import next_metadata
 from sandur.iceberg.table_create import create_table_metadata
 from sandur.iceberg.table_metadata import TableMetadata, encode_table_metadata, without_trailing_slash
-from sandur.iceberg.updates import AssignUuid, SetLocation, SetProperties, Update
+from sandur.iceberg.updates import AssignUuid, SetLocation, Update
 from sandur.operations.access import authorize_namespace
 from sandur.operations.idempotency import ClaimLost, claim_for
 from sandur.operations.lake import Lake
@@ -31,6 +31,7 @@ from sandur.operations.locations.placement import (
 )
 from sandur.operations.name_access import authorize_places
 from sandur.operations.receipts import Receipts, tried_of
+from sandur.operations.tables.changes import named_places
 from sandur.operations.tables.creation import Creation, Draft, NewRecord, name_taken
 from sandur.operations.tables.documents import (
     TABLES,
@@ -112,15 +113,6 @@ def created_metadata(lake: Lake, identifier: Identifier, commit: TableCommit) ->
     made = next_metadata(None, commit.requirements, updates, now_ms=lake.clock.now_ms())
     check_added_manifests(updates, None, made)  # M1
     return made
-
-
-def named_places(updates: Sequence[Update]) -> Sequence[str]:
-    """The locations and paths that the updates of a commit name."""
-    places = [update.location for update in updates if isinstance(update, SetLocation)]
-    for update in updates:
-        if isinstance(update, SetProperties):
-            places += locations.paths_of(update.updates)
-    return places
 
 
 def needs_location(commit: TableCommit) -> bool:

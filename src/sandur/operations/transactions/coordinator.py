@@ -20,8 +20,8 @@ from sandur.operations.lake import CommitQueues, Lake
 from sandur.operations.locations.claims import LocationClaims
 from sandur.operations.locations.placement import resolve_placed_namespace
 from sandur.operations.name_access import authorize_places
-from sandur.operations.tables.commit import TableChange, check_updates
-from sandur.operations.tables.create import created_metadata, named_places, needs_location
+from sandur.operations.tables.changes import TableChange, check_updates, named_places
+from sandur.operations.tables.create import created_metadata, needs_location
 from sandur.operations.tables.documents import TABLES, VIEWS
 from sandur.operations.tables.names import allowed_roots
 from sandur.operations.tables.views import created_view_metadata, view_change

@@ -27,7 +27,8 @@ from sandur.operations.locations.placement import (
     resolve_placed_namespace,
 )
 from sandur.operations.receipts import Receipts
-from sandur.operations.tables.commit import Base, Change, Draft, claim_added, commit_time_ms, draft_next, read_base
+from sandur.operations.tables.changes import Change
+from sandur.operations.tables.commit import Base, Draft, claim_added, commit_time_ms, draft_next, read_base
 from sandur.operations.tables.create import DocumentDraft, create_refusal
 from sandur.operations.tables.creation import is_made_by, is_proof, sign_record
 from sandur.operations.tables.documents import (
