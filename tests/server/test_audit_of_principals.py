@@ -13,6 +13,8 @@ import pytest
 from sandur.catalog.audit import AuditRecord
 from sandur.cli.audit import AuditFlags, show_audit
 from sandur.cli.store_admin import StoreFlags
+from sandur.operations.identity.bootstrap import recover
+from sandur.storage.layout import Layout
 from tests.server.audited import AuditedServer, audited_server
 from tests.server.logins import ADMIN_SECRET, PRINCIPALS, TOKENS, bearer, make_principal
 from tests.server.requests import create_table
@@ -219,3 +221,15 @@ async def test_the_command_prints_what_was_denied(
     assert (record.reason, record.securable_name) == ("hidden", "main.ns.t")
     assert "loadTable" in table
     assert "denied" in table
+
+
+async def test_the_recovery_of_the_administrator_on_the_store_is_recorded(server: AuditedServer) -> None:
+    lake = server.catalog.lakes.fresh_lake(Layout())
+
+    secret = await recover(lake)
+    record = await server.last()
+
+    assert (record.kind, record.operation, record.protocol) == ("security", "recoverAdmin", "store")
+    assert [change.object for change in record.changes] == ["principal"]
+    assert record.changes[0].name == "admin"
+    assert secret.encode() not in gzip.decompress(b"".join((await server.objects()).values()))

@@ -192,11 +192,12 @@ def _undecided(ended: Ended) -> AuditedDecision:
     """What is known about a request without a decision: the names in its path, and why it was refused."""
     is_denied = ended.status in {_UNAUTHENTICATED_STATUS, _FORBIDDEN_STATUS} or isinstance(ended.error, Hidden)
     decision: AuditDecision = "denied" if is_denied else "none"
+    is_about_one = bool(ended.values) and ended.needs.on not in {"nothing", "caller"}
     return AuditedDecision(
-        securable_type=ended.needs.on if ended.values else "",
-        securable_name=_names(ended.values),
+        securable_type=ended.needs.on if is_about_one else "",
+        securable_name=_names(ended.values) if is_about_one else "",
         securable_id="",
-        privilege=privilege_text(ended.needs.rule) if ended.values else "",
+        privilege=privilege_text(ended.needs.rule) if is_about_one else "",
         decision=decision,
         reason=_reason(ended),
         detail=_denial_text(ended) if is_denied else "",

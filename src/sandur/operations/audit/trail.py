@@ -15,10 +15,10 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.audit import LEVELS, PRIORITIES, PRIORITY_COUNT, AuditKind, AuditRecord, weight_of
+from sandur.catalog.audit import LEVELS, PRIORITIES, PRIORITY_COUNT, AuditedChange, AuditKind, AuditRecord, weight_of
 from sandur.clock import Clock
 from sandur.errors import SandurError, SwapLost
-from sandur.operations.lake import AUDIT_LOST, AUDIT_WRITES, AUDIT_WRITTEN, Counters
+from sandur.operations.lake import AUDIT_LOST, AUDIT_WRITES, AUDIT_WRITTEN, Counters, Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import gather_in_batches
 from sandur.storage.contract import ABSENT, ObjectStore
@@ -276,6 +276,31 @@ class AuditTrail:
             lost=lost,
         )
         self._append(waiting, record)
+
+
+async def record_own_change(lake: Lake, operation: str, changes: Sequence[AuditedChange]) -> None:
+    """Write a record of a change that an operator made on the store itself, without a server.
+
+    The change is in force whatever happens here, so a store that fails now does not fail the command.
+    """
+    now_ms, layout = lake.clock.now_ms(), lake.layout
+    record = AuditRecord(
+        time_ms=now_ms,
+        kind="security",
+        operation=operation,
+        decision="none",
+        status=0,
+        outcome="done",
+        tenant=layout.tenant,
+        workspace=layout.workspace,
+        protocol="store",
+        changes=tuple(changes),
+    )
+    if lake.settings.audit != "off":
+        batch_id = lake.clock.new_id()
+        with contextlib.suppress(SandurError):
+            data = encode_batch(batch_id, [record])
+            await lake.store.put(layout.audit(date_of(now_ms), batch_id), data, expected=ABSENT)
 
 
 def encode_batch(batch_id: str, records: Sequence[AuditRecord]) -> bytes:

@@ -11,6 +11,8 @@ from sandur.catalog.records import Request, Source
 from sandur.catalog.security import Authority, Principal, StoredSecret
 from sandur.errors import OutcomeUnknown, Unavailable
 from sandur.operations.access import Security
+from sandur.operations.audit.notes import begin_notes
+from sandur.operations.audit.trail import record_own_change
 from sandur.operations.identity.credentials import new_secret, stored_secret
 from sandur.operations.lake import Lake
 from sandur.operations.security import SecurityChange, SecurityEdit
@@ -52,7 +54,9 @@ async def recover(lake: Lake) -> str:
     """
     secret = new_secret()
     stored = await stored_secret(secret, lake.clock)
+    notes = begin_notes()
     await _swap_until_known(lake, "recover", stored, lambda found: _administered(lake, found, stored))
+    await record_own_change(lake, "recoverAdmin", notes.changes)
     return secret
 
 
