@@ -1,4 +1,4 @@
-"""`make demo`: an empty folder, a server, PyIceberg, DuckDB and Spark on the same tables, then the pipeline."""
+"""`make demo`: an empty folder, a server, PyIceberg, DuckDB and Spark on the same tables, grants, the pipeline."""
 
 import shutil
 import subprocess
@@ -25,6 +25,7 @@ from demo.output import (
 )
 from demo.pipeline import run_pipeline
 from demo.racer import FIRST_ID
+from demo.security import restrict_access
 from demo.server import running_server
 
 ORDERS = pa.table({"id": [1, 2, 3], "country": ["IS", "DK", "IS"], "amount": [10.5, 20.0, 7.25]})
@@ -55,7 +56,8 @@ def main() -> int:
             show_history_of_orders(catalog, duck, store)
             with step(8, "The folder: plain files, changed only by compare-and-swap."):
                 show_folder(store)
-            run_pipeline(9, store, duck)
+            restrict_access(9, Path(folder))
+            run_pipeline(10, store, duck)
     print_next_steps()
     return 0
 

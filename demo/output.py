@@ -14,9 +14,10 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-console = Console(width=110, highlight=False)
+WIDTH = 110
+console = Console(width=WIDTH, highlight=False)
 
-_STEPS = 9
+_STEPS = 10
 _FOLDER_DEPTH = 4
 _FIRST_COMMITS = 8
 _LAST_COMMITS = 2

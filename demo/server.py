@@ -12,8 +12,8 @@ _READY = re.compile(r"Sandur is ready at (\S+)")
 
 
 @contextlib.contextmanager
-def running_server(store: Path) -> Iterator[str]:
-    """Start the server and yield its address; it stops when the block ends."""
+def running_server(store: Path, **settings: str) -> Iterator[str]:
+    """Start a server with these variables set and yield its address; it stops when the block ends."""
     command = [
         sys.executable,
         "-c",
@@ -24,9 +24,13 @@ def running_server(store: Path) -> Iterator[str]:
         "--port",
         "0",
     ]
-    with (store.parent / "server.log").open("w") as log:
+    with (store.parent / f"{store.name}.log").open("w") as log:
         process = subprocess.Popen(
-            command, env={**os.environ, "SANDUR_LOG_FORMAT": "text"}, stdout=subprocess.PIPE, stderr=log, text=True
+            command,
+            env={**os.environ, "SANDUR_LOG_FORMAT": "text", **settings},
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
         )
         try:
             yield _address(process)

@@ -21,4 +21,10 @@ def test_the_demo_succeeds_and_leaves_no_process_or_file(tmp_path: Path) -> None
 
     for text in ("PyIceberg", "DuckDB", "Spark", "make serve", "docs/engines.md"):
         assert text in printed
+    assert "bob may not do this: it needs USE SCHEMA on schema hr" in printed
+    audited = [line.split() for line in printed.splitlines() if "loadTable" in line and "main.hr.salaries" in line]
+    assert [(principal, decision) for _, _, principal, _, _, decision, *_ in audited] == [
+        ("ann", "allowed"),
+        ("bob", "denied"),
+    ]
     assert list(tmp_path.glob("sandur-demo-*")) == []
