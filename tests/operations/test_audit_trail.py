@@ -12,7 +12,8 @@ from sandur.errors import BadRequest, OutcomeUnknown, SandurError, Unavailable
 from sandur.operations.audit import search, trail
 from sandur.operations.audit.search import AuditPage, search_audit
 from sandur.operations.audit.trail import AuditTrail
-from sandur.operations.lake import AUDIT_LOST, AUDIT_WRITTEN, Lake
+from sandur.operations.counters import AUDIT_LOST, AUDIT_WRITTEN
+from sandur.operations.lake import Lake
 from sandur.storage.contract import ObjectStore, list_all
 from sandur.storage.layout import Layout
 from tests.fakes.fixed_clock import FixedClock

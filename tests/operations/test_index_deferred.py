@@ -5,10 +5,11 @@ import asyncio
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import names_scope
 from sandur.errors import Unavailable
+from sandur.operations.counters import INDEX_UPDATES, Counters
 from sandur.operations.index import update
 from sandur.operations.index.lists import read_page
 from sandur.operations.index.update import DeferredUpdate
-from sandur.operations.lake import INDEX_UPDATES, Counters, Lake
+from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.hooked_store import HookedStore

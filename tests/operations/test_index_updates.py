@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Identifier, Kind, Namespace
 from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Manifest, Segment, names_scope, place_of
 from sandur.errors import Busy
+from sandur.operations.counters import INDEX_REBUILDS, INDEX_UPDATES, Counters
 from sandur.operations.index import update
 from sandur.operations.index.rebuild import rebuild
-from sandur.operations.lake import INDEX_REBUILDS, INDEX_UPDATES, Counters, Lake
+from sandur.operations.lake import Lake
 from sandur.storage.cell import TRIES_MAX, Versioned
 from sandur.storage.contract import ABSENT
 from sandur.storage.memory import MemoryStore

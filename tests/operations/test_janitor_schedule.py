@@ -8,11 +8,12 @@ import pytest
 
 from sandur.catalog.records import Stage
 from sandur.errors import SandurError, Unavailable
+from sandur.operations.counters import JANITOR_OBJECTS, JANITOR_RUNS
 from sandur.operations.janitors.lease import LEASE_MS, Lease
 from sandur.operations.janitors.leftovers import STAGES
 from sandur.operations.janitors.schedule import Janitors, run_janitors
 from sandur.operations.janitors.sweep import list_layouts, sweep
-from sandur.operations.lake import JANITOR_OBJECTS, JANITOR_RUNS, Lake
+from sandur.operations.lake import Lake
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT, ObjectStore
 from sandur.storage.layout import Layout

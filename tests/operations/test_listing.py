@@ -13,10 +13,11 @@ from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Place, names_scope, na
 from sandur.catalog.paging import PAGE_SIZE_DEFAULT
 from sandur.errors import BadRequest, NotFound
 from sandur.operations.containers.namespaces import create_namespace, list_namespaces
+from sandur.operations.counters import INDEX_READS, INDEX_REBUILDS, LIST_FALLBACKS, Count, Counters
 from sandur.operations.index import update
 from sandur.operations.index.lists import list_names
 from sandur.operations.index.update import REBUILD_EVERY_MS, UNDER_WAY_MS_MAX
-from sandur.operations.lake import INDEX_READS, INDEX_REBUILDS, LIST_FALLBACKS, Count, Counters, Lake
+from sandur.operations.lake import Lake
 from sandur.storage.contract import ABSENT
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from sandur.errors import OutcomeUnknown, Unavailable
-from sandur.operations.lake import Count
+from sandur.operations.counters import Count
 from sandur.server.app import LOGGED_BYTES_MAX
 from sandur.server.metrics import Metrics
 from sandur.storage.memory import MemoryStore

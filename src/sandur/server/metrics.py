@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from sandur.errors import OutcomeUnknown, SwapLost, Unavailable
-from sandur.operations.lake import Count
+from sandur.operations.counters import Count
 from sandur.storage.contract import (
     LIST_LIMIT_MAX,
     Expected,

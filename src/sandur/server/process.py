@@ -11,10 +11,11 @@ from sandur.clock import Clock
 from sandur.errors import SandurError
 from sandur.operations.audit.trail import AuditTrail
 from sandur.operations.containers.catalogs import ensure_default_catalog
+from sandur.operations.counters import Count, Counters
 from sandur.operations.identity.bootstrap import AdminSecret, bootstrap
 from sandur.operations.identity.signing_keys import SigningKeys
 from sandur.operations.janitors.schedule import Janitors
-from sandur.operations.lake import Count, Counters, Lakes
+from sandur.operations.lake import Lakes
 from sandur.operations.tables.documents import document_cache
 from sandur.server.authentication.authenticator import Authenticator
 from sandur.server.metrics import Metrics

@@ -18,7 +18,8 @@ import msgspec
 from sandur.catalog.audit import LEVELS, PRIORITIES, PRIORITY_COUNT, AuditedChange, AuditKind, AuditRecord, weight_of
 from sandur.clock import Clock
 from sandur.errors import SandurError, SwapLost
-from sandur.operations.lake import AUDIT_LOST, AUDIT_WRITES, AUDIT_WRITTEN, Counters, Lake
+from sandur.operations.counters import AUDIT_LOST, AUDIT_WRITES, AUDIT_WRITTEN, Counters
+from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import gather_in_batches
 from sandur.storage.contract import ABSENT, ObjectStore

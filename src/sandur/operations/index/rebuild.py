@@ -32,8 +32,9 @@ from sandur.catalog.index import (
     split_key,
 )
 from sandur.errors import Busy, SandurError, SwapLost, Unavailable
+from sandur.operations.counters import INDEX_REBUILDS, Counters
 from sandur.operations.index.truth import list_keys, list_written_names, read_entries
-from sandur.operations.lake import INDEX_REBUILDS, Counters, Lake
+from sandur.operations.lake import Lake
 from sandur.storage.cell import Attempts, Cell, Versioned, gather_all, gather_in_batches
 from sandur.storage.contract import ABSENT, Expected, Version
 

@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 
 from sandur.clock import Clock
 from sandur.errors import SandurError
+from sandur.operations.counters import JANITOR_OBJECTS, JANITOR_RUNS, Counters
 from sandur.operations.janitors import grants, leftovers, locations, purge, records
 from sandur.operations.janitors.lease import Lease
 from sandur.operations.janitors.sweep import OnError, list_layouts, sweep
-from sandur.operations.lake import JANITOR_OBJECTS, JANITOR_RUNS, Counters, Lake
+from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
