@@ -1,9 +1,12 @@
 """No two living tables, views, volumes or models overlap: creations and commits refuse it, one after the other."""
 
+import json
+
 import pytest
 
+from sandur.catalog.privileges import Needs, Rule
 from sandur.catalog.records import Catalog
-from sandur.errors import Busy, Invalid
+from sandur.errors import Busy, Forbidden, Invalid, NotFound
 from sandur.operations.containers.catalogs import create_catalog
 from sandur.operations.containers.drop import drop_catalog
 from sandur.operations.containers.namespaces import create_namespace, update_namespace_properties
@@ -20,6 +23,7 @@ from sandur.operations.unity.securables import create_model, create_volume, drop
 from tests.operations.claimed_places import VOLUME, at, check_places, claimed, external_delta, make_volume
 from tests.operations.delta_requests import create_managed
 from tests.operations.janitor_runs import LONG_MS, Cluster
+from tests.operations.principals import acting, add_principals, grant
 from tests.operations.requests import (
     NAMESPACE,
     commit,
@@ -275,6 +279,29 @@ async def test_a_purged_table_is_not_registered_again_while_its_order_is_open() 
         await register_table(server, NAMESPACE, "again", head, request=request("register"))
 
 
+async def test_a_table_that_another_deployment_placed_is_registered_with_a_claim() -> None:
+    cluster = await Cluster.with_catalog(allowed_locations=["memory://other"])
+    server = cluster.server()
+    made = await create_table_with_files(server, snapshots=0)
+    place = f"memory://other/root/__unitystorage/a/t-{UUID}"
+    body = content(await load(server, T)) | {"table-uuid": UUID, "location": place}
+    wrong = body | {"location": f"memory://other/root/__unitystorage/a/t-{made.uuid}"}
+    for name, metadata in (("right", body), ("wrong", wrong)):
+        await server.locations.create(f"memory://other/files/{name}.metadata.json", json.dumps(metadata).encode())
+
+    with pytest.raises(Invalid, match="reserved for managed tables"):
+        await register_table(
+            server, NAMESPACE, "w", "memory://other/files/wrong.metadata.json", request=request("wrong")
+        )
+    await register_table(server, NAMESPACE, "r", "memory://other/files/right.metadata.json", request=request("right"))
+    await server.background.drain()
+
+    assert await claimed(server) == [place]
+    for root in ("memory://other/root", "memory://other/root/__unitystorage"):
+        with pytest.raises(Invalid):
+            await create_catalog(server, "over", root=root, properties={}, request=request(root))
+
+
 async def test_generated_places_need_no_claim() -> None:
     cluster = await Cluster.with_catalog()
     server = cluster.server()
@@ -328,3 +355,29 @@ async def test_no_place_may_be_named_in_the_store_outside_the_folder_of_the_own_
             await create(server, "t", location=location)
     await create(server, "t", location=f"{server.area}/main/x")
     assert content(await load(server, T))["location"] == f"{server.area}/main/x"
+
+
+async def test_a_request_without_the_right_claims_nothing() -> None:
+    """The right is checked before anything is written."""
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
+    await add_principals(server, "bob")
+    await create(server, "t", NAMESPACE)
+    await grant(server, "bob", "table", "main.a.t", "SELECT")
+    before = await cluster.keys("")
+    rule = Rule(all_of=("MODIFY",))
+    needs = Needs("table", rule, dict.fromkeys(("location", "relocate", "create"), rule))
+    bob = acting(server, "bob", needs)
+
+    for work in (
+        create_table(bob, NAMESPACE, table("n", location=at(server, "named")), request("n")),
+        create_table(bob, NAMESPACE, table("n", location=at(server, "named"), stage_create=True), request("s")),
+        commit_table(bob, T, commit(set_location(at(server, "named"))), request("move")),
+        create_view(bob, NAMESPACE, view("w", location=at(server, "named")), request("view")),
+    ):
+        with pytest.raises((Forbidden, NotFound)):
+            await work
+    await server.background.drain()
+
+    assert await claimed(server) == []
+    assert [key for key in await cluster.keys("") if key not in before] == []

@@ -110,7 +110,7 @@ def test_iceberg_and_delta_tables_are_found_and_registered_in_place(
     sums = ours.wait(load_delta_table(ours.lake, Identifier("main", ("finance",), "sums")))
     assert b'"region"' in bytes(sums.columns)
     folder = f"orders-{made.table_uuid}"
-    orders = Identifier("main", ("tables", "default", "default", "main", "sales"), folder)
+    orders = Identifier("main", ("tables", "default", "default", "main", "__unitystorage", "sales"), folder)
     document = ours.wait(current_document(ours.lake, orders))
     assert document.location == others.wait(current_document(others.lake, identifier_of("orders"))).location
 
@@ -210,7 +210,9 @@ def test_tables_in_a_bucket_are_found_and_registered_in_place(
         assert (done.warnings, again.warnings) == ((), ())
         sums = ours.wait(load_delta_table(ours.lake, Identifier("main", ("finance",), "sums")))
         assert sums.location == f"{lake}/finance.db/sums"
-        folder = Identifier("main", ("tables", "default", "default", "main", "sales"), f"orders-{made.table_uuid}")
+        folder = Identifier(
+            "main", ("tables", "default", "default", "main", "__unitystorage", "sales"), f"orders-{made.table_uuid}"
+        )
         document = ours.wait(current_document(ours.lake, folder))
         assert document.location == others.wait(current_document(others.lake, identifier_of("orders"))).location
 

@@ -43,7 +43,9 @@ class World:
 
     def __enter__(self) -> Self:
         from sandur.operations.containers.catalogs import ensure_default_catalog  # noqa: PLC0415
+        from sandur.operations.lake import complete_new_store  # noqa: PLC0415
 
+        self.wait(complete_new_store(self.lake.store, self.lake.clock))
         self.wait(ensure_default_catalog(self.lake))
         self.wait(create_namespace(self.lake, NAMESPACE, {}, self.request()))
         return self

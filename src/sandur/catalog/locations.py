@@ -214,13 +214,17 @@ class Realm(NamedTuple):
     roots: tuple[str, ...]
 
 
-def named_address(location: str, realm: Realm, *, may_be_root: bool = False) -> Address:
+def named_address(
+    location: str, realm: Realm, *, may_be_root: bool = False, generated_for: str | None = None
+) -> Address:
     """P1: the address of a place that a client names; Invalid if it may not be there.
 
-    It is below one of the roots, or is one of them if `may_be_root`. It does not touch the folders that the catalog
-    gives out. In the catalog's own store it is in the folder of its own catalog.
+    It is below one of the roots, or is one of them if `may_be_root`. It does not touch the folders that a catalog gives
+    out, unless it is exactly a place that another deployment generated for the uuid `generated_for`. In the catalog's
+    own store it is in the folder of its own catalog.
     """
-    address = _checked_characters(location)
+    is_generated = generated_for is not None and canonical_address(location).generated_for == generated_for.lower()
+    address = _checked_characters(location, may_be_managed=is_generated)
     if not (may_be_root and normalize_location(location) in map(normalize_location, realm.roots)):
         checked_location(location, map(normalize_location, realm.roots))
     check_own_store(location, address, realm)
@@ -235,12 +239,12 @@ def external_address(location: str, store: Address, area: Address) -> Address:
     return address
 
 
-def _checked_characters(location: str) -> Address:
+def _checked_characters(location: str, *, may_be_managed: bool = False) -> Address:
     """The address of a place that a client names; Invalid for odd characters and for managed folders."""
     address = canonical_address(location)
     if found := _REFUSED.intersection("".join(address.segments)):
         raise _invalid(location, f"it contains {' '.join(sorted(found))}")
-    if address.is_managed:
+    if address.is_managed and not may_be_managed:
         raise _invalid(location, f"{MANAGED_FOLDER} is reserved for managed tables")
     return address
 

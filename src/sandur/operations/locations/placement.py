@@ -53,7 +53,7 @@ def places_to_claim(
 
     A place that was generated for its own uuid, below a root of its catalog, needs none. `table_uuid` is the uuid in
     its metadata: if its record has another one, because that was in use before, it claims exactly the place that was
-    generated for `table_uuid`. So does a registration, which may come after others.
+    generated for `table_uuid`. So does a registration, which may come after others, or from another deployment.
     """
     catalog = seen_catalog(lake, identifier.catalog)
     realm, roots = realm_of(lake, catalog), _roots_of(lake, catalog, identifier.namespace)
@@ -69,16 +69,24 @@ def places_to_claim(
         elif made_for and made_for == (table_uuid or "").lower():
             claimed[address] = location
         else:
-            claimed[named_address(location, realm)] = location
+            generated_for = table_uuid if is_registered else None
+            claimed[named_address(location, realm, generated_for=generated_for)] = location
     return {one: claimed[one] for one in outermost(claimed)}
 
 
 def named_early(lake: Lake, identifier: Identifier, locations: Iterable[str]) -> Places:
-    """The places that need a claim whatever the namespace says: those outside the folders of generated places."""
+    """The places to claim in the first round; Invalid if one may not be named.
+
+    They need a claim whatever the namespace says: they lie outside the folders of generated places. If the caller needs
+    a right, nothing is claimed before the right is checked.
+    """
+    locations = list(locations)
+    if not locations:
+        return {}
     realm = realm_of(lake, seen_catalog(lake, identifier.catalog))
     found = {canonical_address(one): one for one in locations}
     named = {one: text for one, text in found.items() if not one.is_managed and named_address(text, realm)}
-    return {one: named[one] for one in outermost(named)}
+    return {one: named[one] for one in outermost(named)} if lake.access is None else {}
 
 
 def added_places(lake: Lake, catalog: str, record: BoundRecord, before: Iterable[str], after: Iterable[str]) -> Places:
@@ -197,16 +205,19 @@ def _exists(address: Address, record: BoundRecord) -> Invalid:
     return Invalid(f"Invalid location {address}: it was generated for the {record.kind} {record.uuid}, which exists")
 
 
-async def check_uuid_free(lake: Lake, uuid: str) -> None:
-    """P2: raise Invalid if something of another format has the uuid of a new Iceberg table, and so the place of it.
+async def is_uuid_taken(lake: Lake, uuid: str) -> bool:
+    """P2: whether something of another format has the uuid of a new Iceberg table, and so the place of it.
 
     Only for a uuid that the client chose: the catalog never gives one twice.
     """
     delta, unity, stage = await gather_all(
         (lake.delta_table(uuid).read(), lake.securable(uuid).read(), lake.delta_stage(uuid).read())
     )
-    if delta or unity or stage:
-        raise Invalid(f"Invalid uuid {uuid}: something else has it, and the location that was generated for it")
+    return bool(delta or unity or stage)
+
+
+def uuid_taken(uuid: str) -> Invalid:
+    return Invalid(f"Invalid uuid {uuid}: something else has it, and the location that was generated for it")
 
 
 async def check_place(lake: Lake, catalog: str, location: str) -> None:

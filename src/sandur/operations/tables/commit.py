@@ -219,8 +219,10 @@ class Commit(Generic[M]):
             return None if base.is_remembered else await self._answer(base.found.uuid, base.document)
         added: tuple[str, ...] = ()
         if self.change.sets_paths:
-            # The right to move files comes before the claim, and before a refusal that says where others lie.
-            await self._authorize(await read_authority(self.lake), base.found, base.document.metadata)
+            if self.lake.access:  # Nothing is claimed before the right is checked, on a fresh state (G4).
+                if base.is_remembered:
+                    return None
+                await self._authorize(await read_authority(self.lake), base.found, base.document.metadata)
             try:
                 added = await claim_added(self.places, base, metadata, self.request, began_ms=self._began_ms)
             except Invalid as error:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from sandur.catalog import locations
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace, checked_identifier
+from sandur.catalog.location_claims import Holder
 from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import BoundRecord, Claim, NameRecord, Pointer, Request, Stage, head_of
 from sandur.errors import Busy, Conflict, SandurError, SwapLost, Unsupported
@@ -21,7 +22,7 @@ from sandur.iceberg.updates import AssignUuid, SetLocation, Update
 from sandur.operations.access import authorize_namespace
 from sandur.operations.idempotency import ClaimLost, claim_for
 from sandur.operations.lake import Lake
-from sandur.operations.locations.claims import LocationClaims
+from sandur.operations.locations.claims import LocationClaims, Refusal
 from sandur.operations.locations.placement import (
     holder_of,
     locations_of,
@@ -254,7 +255,7 @@ class _Staging:
 
     async def _write(self, uuid: str) -> LoadedTable:
         lake, identifier = self.lake, self.identifier
-        early = named_early(lake, identifier, self.named) if self.named else {}
+        early = named_early(lake, identifier, self.named)
         me = holder_of(lake, identifier, uuid, "iceberg", "table", self.request, began_ms=self._began_ms)
         namespace, found, unfree = await gather_all(
             (
@@ -271,18 +272,20 @@ class _Staging:
             refusal = missing
         elif found:
             refusal = name_taken(identifier, found.name.value, "table")
-        elif unfree := unfree or await self._places.look():  # P4
-            refusal = unfree.error
         else:
-            refusal = None
+            unfree = unfree or await self._secure(me, uuid)
+            refusal = unfree.error if unfree else None
         if isinstance(refusal, Busy):
             raise refusal
         if refusal:
             await self._claim.done(uuid=uuid, error=refusal)  # G3
             raise refusal
-        metadata = self.metadata_of(uuid)
-        places_to_claim(lake, identifier, uuid, locations_of(metadata))  # Raises Invalid for a reserved folder.
-        return await self._keep(uuid, metadata)
+        return await self._keep(uuid, self.metadata_of(uuid))
+
+    async def _secure(self, me: Holder, uuid: str) -> Refusal | None:
+        """P3, P4: claim the places that the client chose, then look. Raises Invalid for a reserved folder."""
+        places = places_to_claim(self.lake, self.identifier, uuid, locations_of(self.metadata_of(uuid)))
+        return await self._places.write(me, self._places.needs(me, places)) or await self._places.look()
 
     async def _keep(self, uuid: str, metadata: TableMetadata) -> LoadedTable:
         lake, identifier = self.lake, self.identifier

@@ -28,12 +28,13 @@ from sandur.operations.index.update import PreparedInsert, insert_entry, is_inse
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims, Refusal
 from sandur.operations.locations.placement import (
-    check_uuid_free,
     end_generated,
     holder_of,
+    is_uuid_taken,
     named_early,
     places_to_claim,
     resolve_placed_namespace,
+    uuid_taken,
 )
 from sandur.operations.tables.documents import missing_file, request_id
 from sandur.operations.tables.names import (
@@ -162,6 +163,8 @@ class Creation(Generic[T]):
     _is_listed: bool = False
     # Why the places that the client chose are not free, as found in the first round.
     _unfree: Refusal | None = None
+    # Why the uuid that the client chose cannot be used.
+    _taken: SandurError | None = None
     # Whether the name may have been written for this uuid before: then the pointer is read after the name (N7).
     _is_retry: bool = False
     _answered_uuid: str = ""
@@ -187,8 +190,7 @@ class Creation(Generic[T]):
                 await self.lake.background.run("withdraw location claims", self._places.withdraw())
 
     async def _first_attempt(self) -> T:
-        named = self.draft.named_locations
-        early = named_early(self.lake, self.identifier, named) if named else {}
+        early = named_early(self.lake, self.identifier, self.draft.named_locations)
         wanted = self.draft.uuid or self.lake.clock.new_uuid()
         namespace, slot, uuid, self._unfree = await gather_all(  # N1
             (
@@ -202,6 +204,8 @@ class Creation(Generic[T]):
         if namespace is None:
             raise await self._refused(missing, uuid)
         await self._authorize(namespace.value.id)
+        if self._taken:
+            raise await self._refused(self._taken, uuid)
         return await self._create(uuid, namespace.value.id, slot)
 
     async def _authorize(self, namespace_id: str) -> None:
@@ -215,10 +219,10 @@ class Creation(Generic[T]):
         """The uuid that the name will refer to: that of the draft, unless another request used it before."""
         if self.draft.uuid is None:
             return wanted
-        if self.draft.format == "iceberg":
-            pointer, _ = await gather_all((self._cell(wanted).read(), check_uuid_free(self.lake, wanted)))
-        else:
-            pointer = await self._cell(wanted).read()
+        pointer, is_taken = await gather_all((self._cell(wanted).read(), self._is_uuid_taken(wanted)))
+        if is_taken:
+            self._taken = uuid_taken(wanted)
+            return wanted
         if pointer is None:
             return wanted
         if self.draft.is_named_by_uuid and is_made_by(pointer, self.request) and pointer.value.state != "killed":
@@ -227,6 +231,9 @@ class Creation(Generic[T]):
         if spent := self.draft.spent(pointer.value):
             raise await self._refused(spent, wanted)
         return self.lake.clock.new_uuid()
+
+    async def _is_uuid_taken(self, uuid: str) -> bool:
+        return self.draft.format == "iceberg" and await is_uuid_taken(self.lake, uuid)
 
     async def _retry(self) -> T:
         """C8: the earlier answer, or the same creation again with the uuid and the namespace of the claim."""

@@ -20,11 +20,12 @@ from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims
 from sandur.operations.locations.placement import (
-    check_uuid_free,
     end_generated,
     holder_of,
+    is_uuid_taken,
     places_to_claim,
     resolve_placed_namespace,
+    uuid_taken,
 )
 from sandur.operations.receipts import Receipts
 from sandur.operations.tables.changes import Change
@@ -225,12 +226,12 @@ class CreatedTable(Generic[M]):
     async def read(self, attempt: Attempt) -> None:
         """N1: the namespace and a free name. A transaction that is creating the name is resolved first (T5)."""
         del attempt
-        namespace, slot, in_use, _ = await gather_all(
+        namespace, slot, in_use, is_taken = await gather_all(
             (
                 resolve_placed_namespace(self.lake, self.identifier.namespace),
                 settle_name(self.lake, self.identifier),
                 self.lake.pointer(self.table_uuid).read(),
-                check_uuid_free(self.lake, self.table_uuid),
+                is_uuid_taken(self.lake, self.table_uuid),
             )
         )
         live, self.expected = slot.live, slot.expected
@@ -242,7 +243,7 @@ class CreatedTable(Generic[M]):
             self.refusal = create_refusal(self.identifier, live.name.value, self.family.kind)
         else:
             self.namespace_id = namespace.value.id
-            self.refusal = None
+            self.refusal = uuid_taken(self.table_uuid) if is_taken else None
         is_left = in_use is not None and self._is_ours(in_use) and in_use.value.state in {"unbound", "condemned"}
         self.left = in_use if is_left else None
         self.uuid = self.table_uuid if in_use is None or is_left else self.lake.clock.new_uuid()
