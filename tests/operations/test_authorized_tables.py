@@ -8,7 +8,7 @@ import pytest
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.privileges import Needs
-from sandur.errors import Forbidden, Hidden, NotFound, SandurError, Unauthenticated
+from sandur.errors import Forbidden, Hidden, NotFound, SandurError, Unauthenticated, Unavailable
 from sandur.iceberg.requests import TableCommit
 from sandur.iceberg.scan.requests import ScanRequest
 from sandur.operations.containers.drop import drop_namespace
@@ -382,3 +382,26 @@ async def test_a_swap_that_would_follow_the_grants_too_late_reads_them_again(lak
     with pytest.raises(Forbidden, match="MODIFY"):
         await commit_table(by(lake, "ann", "updateTable"), T, append(1), request_of("ann", "commit"))
     assert not store.hooks
+
+
+async def test_grants_that_cannot_be_read_refuse_everything(lake: Lake) -> None:
+    """A1, A14: without the manifest or one of its segments there is no decision, and never a yes."""
+    await load(by(lake, ADMIN, "loadTable"), T)
+    manifest = await lake.store.get(lake.layout.security_manifest())
+    assert manifest
+    store = lake.store
+    assert isinstance(store, HookedStore)
+
+    async def fail() -> None:
+        raise Unavailable("the store does not answer")
+
+    store.before("get", lake.layout.security_manifest(), fail)
+    with pytest.raises(Unavailable, match="the store does not answer"):
+        await load(by(lake, ADMIN, "loadTable"), T)
+    for listed in await list_all(store, lake.layout.security_segments_folder()):
+        await store.delete(listed.key, expected=listed.version)
+    with pytest.raises(Unavailable, match="a segment of them is missing"):
+        await load(by(make_lake(store, lake.clock), ADMIN, "loadTable"), T)
+    await store.put(lake.layout.security_manifest(), b"{damaged", expected=manifest.version)
+    with pytest.raises(Unavailable, match="is not a SecurityManifest"):
+        await load(by(lake, ADMIN, "loadTable"), T)
