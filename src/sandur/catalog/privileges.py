@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import or_
 from typing import Final, Literal, NamedTuple, get_args
 
+from sandur.errors import BadRequest
+
 UnityPrivilege = Literal[
     "CREATE CATALOG",
     "USE CATALOG",
@@ -57,6 +59,15 @@ SecurableType = Literal[
     "credential",
 ]
 SECURABLE_TYPES: Final[tuple[SecurableType, ...]] = get_args(SecurableType)
+
+
+def parse_securable_type(text: str) -> SecurableType:
+    """The type that a client names, in any case; raises BadRequest for any other text."""
+    for known in SECURABLE_TYPES:
+        if text.lower() == known:
+            return known
+    raise BadRequest(f"Invalid securable type {text[:40]!r}: expected one of {', '.join(SECURABLE_TYPES)}")
+
 
 Bits = int
 """A set of privileges, one bit for each."""
@@ -192,6 +203,8 @@ class Needs(NamedTuple):
 
 
 OPEN: Final = Needs("nothing")
+CHANGE_GRANTS: Final = Needs("metastore", MANAGED)
+READ_GRANTS: Final = Needs("metastore", further={"all": MANAGED})
 PATH_CREDENTIALS: Final = Needs(
     "external_location", READ_FILES, {"write": WRITE_FILES, "create": CREATE_EXTERNAL_TABLE}
 )

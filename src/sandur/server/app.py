@@ -203,6 +203,10 @@ class _Exchange:
     failure: Mapping[str, str] = field(default_factory=dict)
 
 
+class UncheckedRequest(Exception):
+    """An operation did not check what its caller may do: a mistake in the program, so its answer is withheld."""
+
+
 def _quote(path: bytes) -> str:
     return path[:_QUOTED_BYTES_MAX].decode("latin-1")
 
@@ -320,7 +324,10 @@ class App:
         )
         if self._catalog.veto and not is_open:
             await self._catalog.veto.check(call, route.needs)
-        return await route.handler(call)
+        answer = await route.handler(call)
+        if exchange.access and not is_open and not exchange.access.decisions:
+            raise UncheckedRequest(f"{route.operation} answered without a decision about {identity.caller.name}")
+        return answer
 
     def _record(self, exchange: "_Exchange", notes: Notes, status: int) -> None:
         """Add the request to the audit trail."""

@@ -18,6 +18,7 @@ from sandur.catalog.index import CATALOGS, Place, place_of
 from sandur.catalog.records import Catalog, Claim, LastChange, NamespaceRecord, Request, Source
 from sandur.errors import Busy, Invalid, NotEmpty, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations.access import authorize_catalog, authorize_namespace
+from sandur.operations.containers.catalogs import load_allowed_catalog
 from sandur.operations.containers.records import (
     catalog_not_found,
     dropped_namespace,
@@ -98,6 +99,7 @@ async def drop_namespace_cascade(lake: Lake, namespace: Namespace, request: Requ
 async def drop_catalog(lake: Lake, name: str, *, force: bool, request: Request) -> None:
     """Drop a catalog, with `force` also everything in it; NotFound, or NotEmpty if it has children without `force`."""
     if name == lake.settings.default_catalog:
+        await load_allowed_catalog(lake, name)
         raise Invalid(f"Catalog {name} cannot be dropped: it is the default catalog of this server")
 
     async def is_visible(catalog: Catalog) -> bool:

@@ -4,7 +4,7 @@ Every change is one swap of the manifest; the right to make it is checked on the
 is returned only when that swap is known to have happened (A13), and only its hash is stored, also for replays.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -56,8 +56,17 @@ def require_administrator(lake: Lake, authority: Authority, *, situation: str = 
 def require_self_or_administrator(lake: Lake, authority: Authority, principal: Principal) -> None:
     """Raise Forbidden unless the principal is the caller's own, or the caller manages the metastore."""
     caller = lake.access.caller if lake.access else None
-    if caller is None or not _is_self(caller, authority, principal):
-        require_administrator(lake, authority, situation=OTHERS)
+    is_self = caller is not None and _is_self(caller, authority, principal)
+    require_administrator(lake, authority, situation="" if is_self else OTHERS)
+
+
+def administrator_check(lake: Lake) -> Callable[[Authority], Awaitable[None]]:
+    """Checks the right to manage the metastore, also before an earlier answer is returned (A9)."""
+
+    async def authorize(authority: Authority) -> None:
+        require_administrator(lake, authority)
+
+    return authorize
 
 
 def _is_self(caller: Caller, authority: Authority, principal: Principal) -> bool:
@@ -90,7 +99,8 @@ async def create_principal(
         return SecurityEdit(principals={made.id: made}, groups=joined, answer=principal_info(made, joined.values()))
 
     info = msgspec.json.decode(
-        await SecurityChange(lake, request, "create-principal", decide).run(), type=PrincipalInfo
+        await SecurityChange(lake, request, "create-principal", decide, administrator_check(lake)).run(),
+        type=PrincipalInfo,
     )
     is_ours = stored is not None and [one.id for one in info.secrets] == [stored.id]
     return replace(info, client_secret=secret if is_ours else None)  # A13
@@ -136,7 +146,7 @@ async def drop_principal(lake: Lake, name: str, request: Request) -> None:
             grants=grants_without(principal.id, authority),
         )
 
-    await SecurityChange(lake, request, "drop-principal", decide).run()
+    await SecurityChange(lake, request, "drop-principal", decide, administrator_check(lake)).run()
 
 
 async def set_groups(lake: Lake, name: str, groups: Sequence[str], request: Request) -> PrincipalInfo:
@@ -150,7 +160,8 @@ async def set_groups(lake: Lake, name: str, groups: Sequence[str], request: Requ
         after = {**authority.groups, **changed}
         return SecurityEdit(groups=changed, answer=principal_info(principal, after.values()))
 
-    return msgspec.json.decode(await SecurityChange(lake, request, "set-groups", decide).run(), type=PrincipalInfo)
+    change = SecurityChange(lake, request, "set-groups", decide, administrator_check(lake))
+    return msgspec.json.decode(await change.run(), type=PrincipalInfo)
 
 
 async def set_disabled(lake: Lake, name: str, request: Request, *, is_disabled: bool) -> PrincipalInfo:
@@ -233,7 +244,11 @@ async def _add_credential(
         principal = _require_reachable(lake, authority, name)
         return SecurityEdit(principals={principal.id: change(principal)}, answer=credential_info(stored))
 
-    info = msgspec.json.decode(await SecurityChange(lake, request, operation, decide).run(), type=CredentialInfo)
+    async def authorize(authority: Authority) -> None:
+        _require_reachable(lake, authority, name)
+
+    changing = SecurityChange(lake, request, operation, decide, authorize)
+    info = msgspec.json.decode(await changing.run(), type=CredentialInfo)
     return NewCredential(info, secret if info.id == stored.id else None)  # A13
 
 
@@ -256,7 +271,14 @@ async def _change_principal(
         changed = {} if after == before else {after.id: after}
         return SecurityEdit(principals=changed, answer=principal_info(after, authority.groups.values()))
 
-    return msgspec.json.decode(await SecurityChange(lake, request, operation, decide).run(), type=PrincipalInfo)
+    async def authorize(authority: Authority) -> None:
+        if is_for_self:
+            _require_reachable(lake, authority, name)
+        else:
+            require_administrator(lake, authority)
+
+    changing = SecurityChange(lake, request, operation, decide, authorize)
+    return msgspec.json.decode(await changing.run(), type=PrincipalInfo)
 
 
 async def describe_caller(lake: Lake) -> tuple[Principal | None, Sequence[str]]:

@@ -51,14 +51,17 @@ async def _iceberg_info(lake: Lake, identifier: Identifier, name: NameRecord, po
             view = (await load_document(lake, VIEWS, location)).metadata
             version = view.current_version
             text = next((one.sql for one in version.representations if one.sql), None)
-            return replace(_described(bare, view, ()), updated_at=version.timestamp_ms, view_definition=text)
+            described = _described(bare, view, ())
+            owner = pointer.owner or described.owner
+            return replace(described, updated_at=version.timestamp_ms, view_definition=text, owner=owner)
         table = (await load_document(lake, TABLES, location)).metadata
         catalog = lake.catalog(identifier.catalog).last_seen or await lake.catalog(identifier.catalog).read()
         root = normalize_location(catalog.value.root) if catalog else ""
         info = _described(bare, table, identity_partitions(table))
         is_managed = bool(root) and is_within(normalize_location(table.location), root)
         updated_at = table.last_updated_ms or name.updated_ms
-        return replace(info, table_type="MANAGED" if is_managed else "EXTERNAL", updated_at=updated_at)
+        table_type = "MANAGED" if is_managed else "EXTERNAL"
+        return replace(info, table_type=table_type, updated_at=updated_at, owner=pointer.owner or info.owner)
     except (NotFound, BadRequest):  # The metadata file is missing or invalid. An unavailable store still raises.
         return bare
 

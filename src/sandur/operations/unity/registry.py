@@ -103,7 +103,7 @@ async def update_credential(lake: Lake, name: str, update: CredentialUpdate, req
     role = (
         replace(checked_role(update.aws_iam_role), external_id=lake.clock.new_uuid()) if update.aws_iam_role else None
     )
-    fields = {"name": update.new_name, "comment": update.comment, "owner": update.owner}
+    fields = {"name": update.new_name, "comment": update.comment}
 
     def decide(found: StorageRegistry) -> StorageRegistry:
         before = credential_named(found, name)
@@ -151,7 +151,7 @@ async def update_location(
     if url:
         _external_address(lake, url)
     before = (await load_registry(lake)).locations.get(name)
-    fields = {"name": update.new_name, "comment": update.comment, "owner": update.owner, "url": url}
+    fields = {"name": update.new_name, "comment": update.comment, "url": url}
 
     def decide(found: StorageRegistry) -> StorageRegistry:
         before = location_named(found, name)

@@ -1,17 +1,13 @@
 """Handlers for grants with every privilege, also those that Unity Catalog's API does not know."""
 
-from typing import Final
-
 import msgspec
 
 from sandur.catalog.grants import Assignments, GrantChange
-from sandur.catalog.privileges import SECURABLE_TYPES, SecurableType
-from sandur.errors import BadRequest
+from sandur.catalog.privileges import SecurableType, parse_securable_type
 from sandur.operations.unity import grants as operations
+from sandur.operations.unity import owners
 from sandur.server.context import Call
-from sandur.server.http import NO_STORE, Answer, json_answer
-
-_QUOTED_CHARS_MAX: Final = 40
+from sandur.server.http import NO_CONTENT, NO_STORE, Answer, json_answer
 
 
 class GrantsUpdate(msgspec.Struct, frozen=True):
@@ -29,8 +25,14 @@ async def load_grants(call: Call) -> Answer:
 async def update_grants(call: Call) -> Answer:
     type_, name = _securable(call)
     body = call.body(GrantsUpdate, "grants")
+    is_fenced = body.fenced or call.is_set("fenced")
     changed = await operations.update_grants(
-        call.lake, type_, name, body.changes, call.request(), is_fenced=body.fenced
+        call.lake,
+        type_,
+        name,
+        body.changes,
+        call.request(f"fenced={is_fenced}"),
+        is_fenced=is_fenced,
     )
     return _answer(type_, name, changed)
 
@@ -42,13 +44,19 @@ async def load_effective_privileges(call: Call) -> Answer:
     return json_answer(msgspec.json.encode({"privileges": found}), NO_STORE)
 
 
+class NewOwner(msgspec.Struct, frozen=True):
+    owner: str
+
+
+async def change_owner(call: Call) -> Answer:
+    type_, name = _securable(call)
+    body = call.body(NewOwner, "new owner")
+    await owners.change_owner(call.lake, type_, name, body.owner, call.request())
+    return NO_CONTENT
+
+
 def _securable(call: Call) -> tuple[SecurableType, str]:
-    text = call.value("securable_type").lower()
-    found = next((known for known in SECURABLE_TYPES if known == text), None)
-    if found is None:
-        expected = ", ".join(SECURABLE_TYPES)
-        raise BadRequest(f"Invalid securable type {text[:_QUOTED_CHARS_MAX]!r}: expected one of {expected}")
-    return found, call.value("full_name")
+    return parse_securable_type(call.value("securable_type")), call.value("full_name")
 
 
 def _answer(type_: SecurableType, name: str, assignments: Assignments) -> Answer:

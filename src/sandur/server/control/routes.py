@@ -13,7 +13,6 @@ _ADMINISTRATOR: Final = Needs("metastore", privileges.MANAGED)
 _SELF: Final = Needs("caller", further={OTHERS: privileges.MANAGED})
 _PRINCIPAL: Final = "/principals/{name}"
 _GRANTS: Final = "/grants/{securable_type}/{full_name}"
-_READ_GRANTS: Final = Needs("metastore", further={"all": privileges.MANAGED})
 
 ROUTES: Final = (
     Route("GET", "/me", "loadSelf", principals.load_self, AUTHENTICATED),
@@ -31,9 +30,29 @@ ROUTES: Final = (
     Route("DELETE", _PRINCIPAL + "/secrets/{id}", "removeSecret", principals.remove_secret, _SELF),
     Route("POST", _PRINCIPAL + "/api-keys", "createApiKey", principals.create_api_key, _SELF),
     Route("GET", _PRINCIPAL + "/api-keys", "listApiKeys", principals.list_api_keys, _SELF),
-    Route("GET", _GRANTS, "loadGrants", grants.load_grants, _READ_GRANTS),
-    Route("PATCH", _GRANTS, "updateGrants", grants.update_grants, Needs("metastore", privileges.MANAGED)),
-    Route("GET", _GRANTS + "/effective", "loadEffectivePrivileges", grants.load_effective_privileges, _READ_GRANTS),
+    Route("GET", _GRANTS, "loadGrants", grants.load_grants, privileges.READ_GRANTS),
+    Route("PATCH", _GRANTS, "updateGrants", grants.update_grants, privileges.CHANGE_GRANTS),
+    Route(
+        "GET",
+        _GRANTS + "/effective",
+        "loadEffectivePrivileges",
+        grants.load_effective_privileges,
+        privileges.READ_GRANTS,
+    ),
+    Route(
+        "GET",
+        "/effective-privileges/{securable_type}/{full_name}",
+        "loadEffectivePrivileges",
+        grants.load_effective_privileges,
+        privileges.READ_GRANTS,
+    ),
+    Route(
+        "PUT",
+        "/owners/{securable_type}/{full_name}",
+        "changeOwner",
+        grants.change_owner,
+        privileges.CHANGE_GRANTS,
+    ),
     Route("GET", "/audit", "loadAudit", audit.load_audit_records, _ADMINISTRATOR),
     Route("DELETE", _PRINCIPAL + "/api-keys/{id}", "removeApiKey", principals.remove_api_key, _SELF),
 )

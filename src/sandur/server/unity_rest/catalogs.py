@@ -7,6 +7,7 @@ from sandur.catalog.infos import Comment, catalog_info
 from sandur.errors import Unsupported
 from sandur.operations.containers import catalogs, drop
 from sandur.operations.unity import lists, schemas
+from sandur.operations.unity.owners import change_owner
 from sandur.server.context import Call
 from sandur.server.http import Answer
 from sandur.server.unity_rest.bodies import DONE, answer_list, answer_with, list_request
@@ -29,6 +30,7 @@ class UpdateContainer(msgspec.Struct, frozen=True):
     comment: Comment | None = None
     properties: dict[str, str] | None = None
     new_name: str | None = None
+    owner: str | None = None
 
 
 async def create_catalog(call: Call) -> Answer:
@@ -59,6 +61,9 @@ async def update_catalog(call: Call) -> Answer:
     catalog = await catalogs.update_catalog(
         call.lake, name, comment=body.comment, properties=body.properties or None, request=call.request()
     )
+    if body.owner:
+        await change_owner(call.lake, "catalog", name, body.owner, call.request())
+        catalog = msgspec.structs.replace(catalog, owner=body.owner)
     return answer_with(catalog_info(catalog))
 
 
@@ -97,6 +102,9 @@ async def update_schema(call: Call) -> Answer:
     schema = await schemas.update_schema(
         call.lake, namespace, comment=body.comment, properties=body.properties or None, request=call.request()
     )
+    if body.owner:
+        await change_owner(call.lake, "schema", call.value("full_name"), body.owner, call.request())
+        schema = msgspec.structs.replace(schema, owner=body.owner)
     return answer_with(schema)
 
 

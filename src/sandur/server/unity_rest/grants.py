@@ -3,8 +3,7 @@
 import msgspec
 
 from sandur.catalog.grants import PermissionsChange, permissions_list
-from sandur.catalog.privileges import SECURABLE_TYPES, SecurableType
-from sandur.errors import BadRequest
+from sandur.catalog.privileges import parse_securable_type
 from sandur.operations import security
 from sandur.operations.access import authorize_caller
 from sandur.operations.unity import grants as operations
@@ -18,14 +17,20 @@ class UpdatePermissions(msgspec.Struct, frozen=True):
 
 
 async def load_permissions(call: Call) -> Answer:
-    found = await operations.load_grants(call.lake, _securable_type(call), call.value("full_name"))
+    found = await operations.load_grants(
+        call.lake, parse_securable_type(call.value("securable_type")), call.value("full_name")
+    )
     return answer_with(permissions_list(found, call.query.get("principal")))
 
 
 async def update_permissions(call: Call) -> Answer:
     body = call.body(UpdatePermissions, "update permissions request")
     changed = await operations.update_grants(
-        call.lake, _securable_type(call), call.value("full_name"), body.changes, call.request()
+        call.lake,
+        parse_securable_type(call.value("securable_type")),
+        call.value("full_name"),
+        body.changes,
+        call.request(),
     )
     return answer_with(permissions_list(changed))
 
@@ -33,11 +38,3 @@ async def update_permissions(call: Call) -> Answer:
 async def load_metastore(call: Call) -> Answer:
     await authorize_caller(call.lake)
     return answer_with({"metastore_id": await security.metastore_id(call.lake)})
-
-
-def _securable_type(call: Call) -> SecurableType:
-    text = call.value("securable_type").lower()
-    for known in SECURABLE_TYPES:
-        if text == known:
-            return known
-    raise BadRequest(f"Invalid securable type {text[:40]!r}: expected one of {', '.join(SECURABLE_TYPES)}")

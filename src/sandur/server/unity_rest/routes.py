@@ -170,14 +170,14 @@ CLASSIC_ROUTES: Final = (
         "/permissions/{securable_type}/{full_name}",
         "getPermissions",
         grants.load_permissions,
-        Needs("metastore", further={"all": privileges.MANAGED}),
+        privileges.READ_GRANTS,
     ),
     Route(
         "PATCH",
         "/permissions/{securable_type}/{full_name}",
         "updatePermissions",
         grants.update_permissions,
-        Needs("metastore", privileges.MANAGED),
+        privileges.CHANGE_GRANTS,
     ),
     Route("GET", "/metastore_summary", "getMetastoreSummary", grants.load_metastore, AUTHENTICATED),
     Route(

@@ -8,6 +8,7 @@ from sandur.catalog.identifiers import (
     Identifier,
     Kind,
     checked_new_name,
+    full_name_of,
     identifier_from_parts,
     namespace_from_parts,
     parse_full_name,
@@ -15,9 +16,11 @@ from sandur.catalog.identifiers import (
 from sandur.catalog.infos import Comment, securable_info, version_info
 from sandur.catalog.records import FunctionDefinition, VolumeType
 from sandur.errors import BadRequest, Incomplete
+from sandur.operations.access import TYPES
 from sandur.operations.unity import model_versions as versions
 from sandur.operations.unity import securables as operations
 from sandur.operations.unity.lists import list_everywhere, list_in_schema
+from sandur.operations.unity.owners import change_owner
 from sandur.server.app import Handler
 from sandur.server.context import Call
 from sandur.server.http import Answer, json_answer
@@ -36,6 +39,7 @@ class CreateVolume(msgspec.Struct, frozen=True):
 class UpdateSecurable(msgspec.Struct, frozen=True):
     comment: Comment | None = None
     new_name: str | None = None
+    owner: str | None = None
 
 
 def load_handler(kind: Kind, parameter: str = "name") -> Handler:
@@ -63,9 +67,9 @@ def update_handler(kind: Kind, parameter: str = "name") -> Handler:
 
     async def update(call: Call) -> Answer:
         body = call.body(UpdateSecurable, f"update {kind} request")
-        if kind == "model" and body.comment is None and body.new_name is None:
+        if kind == "model" and body.comment is None and body.new_name is None and not body.owner:
             raise Incomplete("update model request: neither comment nor new_name is given")
-        changed = await operations.update_securable(
+        identifier, changed = await operations.update_securable(
             call.lake,
             parse_full_name(call.value(parameter)),
             kind,
@@ -73,7 +77,10 @@ def update_handler(kind: Kind, parameter: str = "name") -> Handler:
             new_name=checked_new_name(kind, body.new_name) if body.new_name else None,
             request=call.request(),
         )
-        return answer_with(securable_info(*changed))
+        if body.owner:
+            await change_owner(call.lake, TYPES[kind], full_name_of(identifier), body.owner, call.request())
+            changed = msgspec.structs.replace(changed, owner=body.owner)
+        return answer_with(securable_info(identifier, changed))
 
     return update
 

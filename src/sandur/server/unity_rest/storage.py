@@ -16,6 +16,7 @@ from sandur.catalog.storage_registry import (
 from sandur.errors import BadRequest, Unsupported
 from sandur.operations.unity import registry as operations
 from sandur.operations.unity.model_versions import load_version
+from sandur.operations.unity.owners import change_owner
 from sandur.operations.unity.registry import needs_credentials, path_location, volume_location
 from sandur.operations.unity.tables import location_of
 from sandur.server.context import Call
@@ -57,6 +58,9 @@ async def load_credential(call: Call) -> Answer:
 async def update_credential(call: Call) -> Answer:
     body = call.body(CredentialUpdate, "update credential request")
     changed = await operations.update_credential(call.lake, call.value("name"), body, call.request())
+    if body.owner:
+        await change_owner(call.lake, "credential", changed.name, body.owner, call.request())
+        changed = msgspec.structs.replace(changed, owner=body.owner)
     return answer_with(credential_info(changed))
 
 
@@ -92,8 +96,11 @@ async def load_location(call: Call) -> Answer:
 
 async def update_location(call: Call) -> Answer:
     body = call.body(LocationUpdate, "update external location request")
-    changed = await operations.update_location(call.lake, call.value("name"), body, call.request())
-    return answer_with(location_info(*changed))
+    registry, changed = await operations.update_location(call.lake, call.value("name"), body, call.request())
+    if body.owner:
+        await change_owner(call.lake, "external_location", changed.name, body.owner, call.request())
+        changed = msgspec.structs.replace(changed, owner=body.owner)
+    return answer_with(location_info(registry, changed))
 
 
 async def delete_location(call: Call) -> Answer:
