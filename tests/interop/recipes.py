@@ -1,8 +1,8 @@
 """Find and run the recipes of `docs/engines.md`, unchanged except for the address of the server.
 
-A recipe is a fenced block below `<!-- recipe: NAME -->`. Python and shell run by themselves; other languages, and
-engines that need an environment of their own, have a runner of that name in `RUNNERS`, or in `RUNNERS` of the module
-`recipes` of one of the packages in `CONTRIBUTORS`.
+A recipe is a fenced block below `<!-- recipe: NAME -->`, or `<!-- login: NAME -->` for a server with authentication.
+Python and shell run by themselves; other languages, and engines that need an environment of their own, have a runner of
+that name in `RUNNERS`, or in `RUNNERS` of the module `recipes` of one of the packages in `CONTRIBUTORS`.
 """
 
 import importlib
@@ -27,10 +27,7 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:8181"
 SECONDS_MAX: Final = 280
 CONTRIBUTORS: Final = ("tests.interop.spark", "tests.interop.engines")
 
-_RECIPE: Final = re.compile(
-    r"^<!-- recipe: (?P<name>[\w.-]+) -->\n+```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
-)
-_MARKED: Final = re.compile(r"^<!-- recipe:", re.MULTILINE)
+_BLOCK: Final = r" (?P<name>[\w.-]+) -->\n+```(?P<language>\w+)\n(?P<text>.*?)^```$"
 
 
 @dataclass(frozen=True)
@@ -50,11 +47,13 @@ class Recipe:
 Runner = Callable[[Recipe, Path], str]
 
 
-def recipes(page: Path = PAGE) -> list[Recipe]:
-    """Every recipe of the page; ValueError for a mark without a block, or a name that occurs twice."""
+def recipes(page: Path = PAGE, *, mark: str = "recipe") -> list[Recipe]:
+    """Every block of the page with this mark; ValueError for a mark without a block, or a name that occurs twice."""
     text = page.read_text(encoding="utf-8")
-    found = [Recipe(match["name"], match["language"], match["text"]) for match in _RECIPE.finditer(text)]
-    if len(found) != len(_MARKED.findall(text)):
+    marked = f"^<!-- {mark}:"
+    blocks = re.finditer(marked + _BLOCK, text, re.MULTILINE | re.DOTALL)
+    found = [Recipe(match["name"], match["language"], match["text"]) for match in blocks]
+    if len(found) != len(re.findall(marked, text, re.MULTILINE)):
         raise ValueError(f"{page.name}: a recipe is marked where no fenced block follows")
     if len({recipe.name for recipe in found}) != len(found):
         raise ValueError(f"{page.name}: two recipes have the same name")

@@ -70,7 +70,17 @@ NAMED: Final = (
     Part("spark-iceberg-1.12", _SPARK, only="iceberg-1.12.0"),
     Part("spark-3.5", _SPARK, only="iceberg-1.5.2"),
     Part("spark-sessions", _SPARK, only="not iceberg-1"),
-    Part("tokens", ("test_printed_recipes.py", "engines/test_secured.py", "test_mock_oauth2.py")),
+    Part("tokens", ("test_printed_recipes.py", "engines/test_secured.py")),
+    Part(
+        "logins",
+        (
+            "test_logins.py",
+            "test_*_logins.py",
+            "test_login_recipes.py",
+            "test_mock_oauth2.py",
+            "engines/test_*_logins.py",
+        ),
+    ),
     Part("recipes", ("test_recipes.py", "engines/test_recipes_on_s3.py", "test_tutorial.py", "test_printed_pages.py")),
     Part("opa", ("test_opa.py",)),
     Part("demo", ("test_demo.py",)),
