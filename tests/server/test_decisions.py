@@ -85,6 +85,10 @@ async def iceberg_requests(tour: Tour) -> None:
     await tour.send("POST", f"{table}/metrics", {**report, "operation": "append", "metrics": {}})
     change = {"identifier": {"namespace": ["ns"], "name": "t"}, **set_properties(c="d")}
     await tour.send("POST", "/v1/main/transactions/commit", {"table-changes": [change]})
+    policy = {"required-column-projections": [{"field-id": 1, "action": "replace-with-null"}]}
+    await tour.send("PUT", f"{OWN}/restrictions/main.ns.t", policy)
+    await tour.send("GET", f"{OWN}/restrictions/main.ns.t")
+    await tour.send("DELETE", f"{OWN}/restrictions/main.ns.t")
     await tour.send("POST", "/v1/main/tables/rename", rename("t", "u"))
     await tour.send("POST", f"{NS}/tables/u/unregister", {})
     file = made["metadata-location"]

@@ -7,6 +7,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from sandur.catalog.privileges import Rule, Verdict
+from sandur.catalog.restrictions import TableRestrictions
 from sandur.catalog.security import Decision, Group, ObjectGrants, Principal
 
 AuditKind = Literal["read", "change", "credential", "login", "security", "denial", "unauthenticated", "loss"]
@@ -46,7 +47,7 @@ class AuditedDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     manifest_number: int = 0
 
 
-ChangedObject = Literal["principal", "group", "grants", "owner"]
+ChangedObject = Literal["principal", "group", "grants", "restrictions", "owner"]
 
 
 class AuditedChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -163,8 +164,8 @@ def principal_json(principal: Principal | None) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode({name: value for name, value in fields.items() if value}))
 
 
-def record_json(value: Group | ObjectGrants | str | None) -> msgspec.Raw:
-    """A group, the grants on an object or an owner, for the trail."""
+def record_json(value: Group | ObjectGrants | TableRestrictions | str | None) -> msgspec.Raw:
+    """A group, the grants or restrictions of an object, or an owner, for the trail."""
     return msgspec.Raw(msgspec.json.encode(value))
 
 

@@ -26,6 +26,7 @@ from sandur.catalog.privileges import (
     shows,
 )
 from sandur.catalog.records import LastChange, Record
+from sandur.catalog.restrictions import ReadRestrictions, TableRestrictions, restricts
 
 EVERYONE: Final = "everyone"
 """The subject that every authenticated caller is. Its name is reserved."""
@@ -101,6 +102,7 @@ class SecuritySegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     principals: dict[str, Principal] = {}
     groups: dict[str, Group] = {}
     grants: dict[str, ObjectGrants] = {}
+    restrictions: dict[str, TableRestrictions] = {}
 
 
 class SecurityManifest(Record, frozen=True, kw_only=True):
@@ -176,6 +178,10 @@ class Access:
     caller: Caller
     needs: Needs
     decisions: list[Decision] = field(default_factory=list)
+    capabilities: frozenset[str] = frozenset()
+    """What the client declares that it can do."""
+    restrictions: ReadRestrictions | None = None
+    """What the client must apply to the table that it reads; None if it may read everything."""
 
     def rule(self, situation: str = "") -> Rule:
         """The rule that the route declares, or the further one that it declares for a situation."""
@@ -273,6 +279,16 @@ class Authority:
     def granted(self, object_id: str) -> ObjectGrants | None:
         """The grants on a securable as they are stored; None if there are none."""
         return self._shard(grants_shard(object_id)).segment.grants.get(object_id)
+
+    def policy(self, object_id: str) -> TableRestrictions | None:
+        """The row filters and column masks of a table; None if it has none."""
+        return self._shard(grants_shard(object_id)).segment.restrictions.get(object_id)
+
+    def restrictions_for(self, caller: Caller, table: Link) -> ReadRestrictions | None:
+        """What restricts the caller when it reads a table; None if nothing does."""
+        policy = self.policy(table.id)
+        is_restricted = policy is not None and restricts(policy, table.owner, self.subjects(caller))
+        return policy.restrictions if policy and is_restricted else None
 
     def subjects(self, caller: Caller) -> frozenset[str]:
         """The ids that grants and owners may name for this caller: itself, its groups and roles, and everyone."""

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.privileges import Chain, Link, SecurableType
+from sandur.catalog.privileges import Chain, Link, Rule, SecurableType
 from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Pointer
+from sandur.catalog.restrictions import refusal
 from sandur.catalog.security import (
     Access,
     Authority,
@@ -119,6 +120,15 @@ def require(lake: Lake, authority: Authority | None, chain: Chain, *, missing: N
         raise Hidden(str(missing), subject=missing.subject)
     if verdict.outcome == "forbidden":
         raise Forbidden(f"{access.caller.name} may not do this: it needs {verdict.missing}")
+    if chain[-1].type == "table":
+        _check_restrictions(access, authority, chain[-1], rule)
+
+
+def _check_restrictions(access: Access, authority: Authority, table: Link, rule: Rule) -> None:
+    """Raise Forbidden if row filters or column masks stand in the way; otherwise note what the client must apply."""
+    access.restrictions = authority.restrictions_for(access.caller, table)
+    if access.restrictions and (reason := refusal(rule, table.name, access.capabilities)):
+        raise Forbidden(f"{access.caller.name} may not do this: {reason}")
 
 
 def viewer_of(lake: Lake, authority: Authority | None, container: Chain) -> Viewer | None:

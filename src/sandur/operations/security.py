@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.audit import AuditedChange, ChangedObject, principal_json, record_json
 from sandur.catalog.records import Record, Request
+from sandur.catalog.restrictions import TableRestrictions
 from sandur.catalog.security import (
     GROUPS,
     Authority,
@@ -42,6 +43,7 @@ class SecurityEdit:
     principals: Mapping[str, Principal | None] = field(default_factory=dict)
     groups: Mapping[str, Group | None] = field(default_factory=dict)
     grants: Mapping[str, ObjectGrants | None] = field(default_factory=dict)
+    restrictions: Mapping[str, TableRestrictions | None] = field(default_factory=dict)
     owner: str | None = None
     answer: object = None
     bumps: bool = False
@@ -155,6 +157,9 @@ class SecurityChange:
         for id_, grants in self.edit.grants.items():
             shard = grants_shard(id_)
             edited[shard] = replace(segment(shard), grants=_with(segment(shard).grants, id_, grants))
+        for id_, policy in self.edit.restrictions.items():
+            shard = grants_shard(id_)
+            edited[shard] = replace(segment(shard), restrictions=_with(segment(shard).restrictions, id_, policy))
         return edited
 
     async def _write_segments(self, _manifest: SecurityManifest) -> None:
@@ -183,12 +188,14 @@ def audited_changes(before: Authority, edit: SecurityEdit) -> Sequence[AuditedCh
         add("group", id_, group_named.name if group_named else "", record_json(group_held), record_json(group))
     for id_, grants in edit.grants.items():
         add("grants", id_, "", record_json(before.granted(id_)), record_json(grants))
+    for id_, policy in edit.restrictions.items():
+        add("restrictions", id_, "", record_json(before.policy(id_)), record_json(policy))
     if edit.owner is not None:
         add("owner", before.metastore.id, "metastore", record_json(before.manifest.owner), record_json(edit.owner))
     return changes
 
 
-V = TypeVar("V", Principal, Group, ObjectGrants)
+V = TypeVar("V", Principal, Group, ObjectGrants, TableRestrictions)
 
 
 def _with(entries: Mapping[str, V], id_: str, value: V | None) -> dict[str, V]:

@@ -18,7 +18,7 @@ from sandur.errors import Busy, SandurError
 from sandur.operations.audit.notes import Notes, begin_notes
 from sandur.server.audit import Ended, record_request
 from sandur.server.authentication.authenticator import Authenticator
-from sandur.server.context import Call
+from sandur.server.context import Call, capabilities_of
 from sandur.server.cross_site import CrossSiteGuard
 from sandur.server.errors import ErrorMap, Problem, encode_problem
 from sandur.server.http import (
@@ -311,7 +311,8 @@ class App:
         exchange.body = await read_body(receive, headers, bytes_max)
         if exchange.body:
             request = msgspec.structs.replace(request, body=exchange.body)
-        exchange.access = Access(identity.caller, route.needs) if settings.authentication == "on" else None
+        if settings.authentication == "on":
+            exchange.access = Access(identity.caller, route.needs, capabilities=capabilities_of(request))
         call = Call(
             self._catalog.lakes,
             self._authenticator,

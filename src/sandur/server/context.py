@@ -129,6 +129,12 @@ def whole_number(text: str, what: str, *, at_least: int | None = None) -> int:
     return int(text)
 
 
+def capabilities_of(request: HttpRequest) -> frozenset[str]:
+    """What the client declares that it can do, in the header X-Sandur-Capabilities, separated by commas."""
+    text = request.header(b"x-sandur-capabilities") or ""
+    return frozenset(part.strip().lower() for part in text.split(",") if part.strip())
+
+
 def validate_key(text: str) -> str:
     """The idempotency key in canonical form; BadRequest unless it is a UUIDv7 (RFC 9562), in either case."""
     key = text.strip().lower()

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from sandur.catalog.records import Request, Source
+from sandur.catalog.restrictions import TableRestrictions
 from sandur.catalog.security import Authority, ObjectGrants, SecurityManifest, SecuritySegment
 from sandur.catalog.storage_registry import StorageRegistry
 from sandur.operations.access import Security
@@ -43,14 +44,20 @@ async def visit_segment(lake: Lake, listed: Listed) -> Outcome:
     if found is None:
         return "changed"
     segment = decode_record(listed.key, found.data, SecuritySegment)
-    objects = list(segment.grants.items())
+    objects: list[tuple[str, ObjectGrants | TableRestrictions]] = [
+        *segment.grants.items(),
+        *segment.restrictions.items(),
+    ]
     is_there = await gather_in_batches(objects, lambda one: _exists(lake, *one), at_once=_READS_AT_ONCE)
     dead = [object_id for (object_id, _), exists in zip(objects, is_there, strict=True) if not exists]
     if not dead:
         return "kept"
 
     def decide(current: Authority) -> SecurityEdit:
-        return SecurityEdit(grants={object_id: None for object_id in dead if current.granted(object_id)})
+        return SecurityEdit(
+            grants={object_id: None for object_id in dead if current.granted(object_id)},
+            restrictions={object_id: None for object_id in dead if current.policy(object_id)},
+        )
 
     request = Request(hash="remove-grants", source=_SOURCE)
     await SecurityChange(lake, request, "remove-grants", decide).run()
@@ -74,7 +81,7 @@ def _bumped(manifest: SecurityManifest | None) -> SecurityManifest | None:
     return manifest and msgspec.structs.replace(manifest, number=manifest.number + 1)
 
 
-async def _exists(lake: Lake, object_id: str, granted: ObjectGrants) -> bool:
+async def _exists(lake: Lake, object_id: str, granted: ObjectGrants | TableRestrictions) -> bool:
     """Whether the record of a securable exists with this id. A dropped one exists as long as it can be replayed."""
     if not granted.record:
         return True

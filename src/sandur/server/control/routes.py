@@ -6,12 +6,13 @@ from sandur.catalog import privileges
 from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
 from sandur.operations.identity.principals import OTHERS
 from sandur.server.app import Dialect, Route, Router
-from sandur.server.control import audit, grants, principals
+from sandur.server.control import audit, grants, principals, restrictions
 from sandur.server.control.errors import ERRORS
 
 _ADMINISTRATOR: Final = Needs("metastore", privileges.MANAGED)
 _SELF: Final = Needs("caller", further={OTHERS: privileges.MANAGED})
 _PRINCIPAL: Final = "/principals/{name}"
+_RESTRICTIONS: Final = "/restrictions/{full_name}"
 _GRANTS: Final = "/grants/{securable_type}/{full_name}"
 
 ROUTES: Final = (
@@ -53,6 +54,9 @@ ROUTES: Final = (
         grants.change_owner,
         privileges.CHANGE_GRANTS,
     ),
+    Route("GET", _RESTRICTIONS, "loadRestrictions", restrictions.load_restrictions, privileges.CHANGE_GRANTS),
+    Route("PUT", _RESTRICTIONS, "setRestrictions", restrictions.set_restrictions, privileges.CHANGE_GRANTS),
+    Route("DELETE", _RESTRICTIONS, "removeRestrictions", restrictions.remove_restrictions, privileges.CHANGE_GRANTS),
     Route("GET", "/audit", "loadAudit", audit.load_audit_records, _ADMINISTRATOR),
     Route("DELETE", _PRINCIPAL + "/api-keys/{id}", "removeApiKey", principals.remove_api_key, _SELF),
 )

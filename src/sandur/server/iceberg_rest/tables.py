@@ -154,12 +154,17 @@ async def create(call: Call) -> Answer:
 
 
 async def load(call: Call) -> Answer:
-    loaded = await operations.load_table(
-        call.lake,
-        table_of(call),
-        snapshots=_snapshots(call),
-        if_none_match=_etag(call.http.header(b"if-none-match")),
-    )
+    lake, identifier, snapshots = call.lake, table_of(call), _snapshots(call)
+    etag = _etag(call.http.header(b"if-none-match"))
+    loaded = await operations.load_table(lake, identifier, snapshots=snapshots, if_none_match=etag)
+    if call.access and call.access.restrictions:
+        # The tag does not depend on the restrictions, so a client must not keep a restricted answer by it.
+        if isinstance(loaded, NotModified):
+            loaded = await operations.load_table(lake, identifier, snapshots=snapshots)
+        if not isinstance(loaded, NotModified):
+            body = loaded_body(loaded, loaded.config)[: -len(b"}")]
+            restrictions = b',"read-restrictions":' + encode(call.access.restrictions) + b"}"
+            return Answer(200, body + restrictions, _headers(None))
     if isinstance(loaded, NotModified):
         return Answer(304, b"", (*PRIVATE, (ETAG, _quoted(loaded.etag))))
     return Answer(200, loaded_body(loaded, loaded.config), _headers(loaded.etag))
