@@ -117,7 +117,7 @@ def test_a_table_is_created_as_requested(catalog: RestCatalog, namespace: str) -
 
 @operation(PYICEBERG, "create table")
 def test_a_table_is_created_from_arrow_at_a_given_location(catalog: RestCatalog, namespace: str) -> None:
-    root = catalog.create_table((namespace, "t"), SCHEMA).location().rpartition("/")[0]
+    root = catalog.load_namespace_properties(namespace)["location"]
 
     table = catalog.create_table((namespace, "u"), ROWS.schema, location=f"{root}/a-place-of-its-own/")
     table.append(ROWS)

@@ -187,6 +187,16 @@ async def test_an_api_key_of_another_server_process_is_found(catalogs: Catalogs)
     assert (await other.get(ME, headers=keyed(made.json()["api_key"]))).json()["name"] == "admin"
 
 
+async def test_api_keys_made_one_after_another_count_at_once_on_another_server(catalogs: Catalogs) -> None:
+    store = MemoryStore()
+    one, other = await catalogs.open_with(SECURED, store), await catalogs.open_with(SECURED, store)
+    admin = await bearer(one)
+
+    for _ in range(3):
+        made = await one.post(f"{PRINCIPALS}/admin/api-keys", headers=admin)
+        assert (await other.get(ME, headers=keyed(made.json()["api_key"]))).status_code == 200
+
+
 async def test_an_api_key_counts_only_in_its_own_workspace(secured: httpx.AsyncClient, admin: dict[str, str]) -> None:
     made = (await secured.post(f"{PRINCIPALS}/admin/api-keys", headers=admin)).json()
 

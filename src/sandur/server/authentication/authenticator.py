@@ -33,9 +33,9 @@ from sandur.storage.layout import Layout
 _VERIFIED_MAX: Final = 10_000
 _FOREIGN_REMEMBERED_MS: Final = 300_000
 """How long a provider's token is remembered: soon after the provider withdraws a key, its tokens are refused."""
-_SCOPES_MAX: Final = 1_000
+_MISSING_KEYS_MAX: Final = 10_000
 _REVALIDATION_MS: Final = 1_000
-"""The shortest time between two reads of a workspace's manifest for API keys that the last one did not have."""
+"""The shortest time between two reads of the manifest for one API key that the last manifest did not have."""
 
 
 class OwnToken(NamedTuple):
@@ -55,7 +55,7 @@ class Authenticator:
         self.keys = keys
         self._providers = Providers(settings.oidc, clock)
         self._verified: LruCache[bytes, tuple[Bearer, int]] = LruCache(_VERIFIED_MAX)
-        self._key_reads_ms: LruCache[Layout, int] = LruCache(_SCOPES_MAX)
+        self._key_reads_ms: LruCache[tuple[Layout, str], int] = LruCache(_MISSING_KEYS_MAX)
 
     @property
     def is_on(self) -> bool:
@@ -122,11 +122,14 @@ class Authenticator:
         return Bearer(caller, lake.layout.tenant, lake.layout.workspace, AUDIENCE, key.id, stored.expires_ms)
 
     async def _reread_api_key(self, key: ApiKey, lake: Lake) -> Bearer | None:
-        """The same after one more read of the manifest, at most once per second and workspace."""
-        now_ms = self._clock.now_ms()
-        if self._key_reads_ms.get(lake.layout, 0) + _REVALIDATION_MS > now_ms:
+        """The same after one more read of the manifest, at most once per second and key.
+
+        Only keys that this store has made get here: a new key is always found, and a flood of removed ones is bounded.
+        """
+        now_ms, known = self._clock.now_ms(), (lake.layout, key.id)
+        if self._key_reads_ms.get(known, 0) + _REVALIDATION_MS > now_ms:
             return None
-        self._key_reads_ms[lake.layout] = now_ms
+        self._key_reads_ms[known] = now_ms
         await lake.feature(Security).read()
         return self._match_api_key(key, lake)
 
