@@ -23,6 +23,8 @@ Subject = Literal[
     "file",
     "plan",
     "plan task",
+    "profile",
+    "object",
 ]
 
 

@@ -66,7 +66,7 @@ def test_a_catalog_is_created_and_listed(tmp_path: Path) -> None:
     listed = sandur("catalog", "list", "--store", store, "--json")
 
     assert json.loads(made.stdout)["root"] == f"file://{store}/tables/default/default/lake"
-    assert (again.returncode, again.stderr.strip()) == (1, "sandur: Catalog already exists: lake")
+    assert (again.returncode, again.stderr.strip()) == (5, "sandur: Catalog already exists: lake")
     assert [catalog["name"] for catalog in json.loads(listed.stdout)] == ["lake", "main"]
 
 

@@ -1,12 +1,27 @@
 """The command `sandur`: each command calls one function, whose module is imported only when it runs."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from sandur import __version__
-from sandur.errors import SandurError
+from sandur.cli import server_commands
+from sandur.cli.flags import JsonOption
+from sandur.errors import (
+    AlreadyExists,
+    Busy,
+    Conflict,
+    Forbidden,
+    KeyReused,
+    NotEmpty,
+    NotFound,
+    OutcomeUnknown,
+    SandurError,
+    Unauthenticated,
+    Unavailable,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -28,26 +43,40 @@ app.add_typer(delta_tables, name="delta")
 
 administration = typer.Typer(no_args_is_help=True, help="Regain access to a workspace, directly on the store.")
 app.add_typer(administration, name="admin")
+app.add_typer(server_commands.app)
 
 StoreOption = Annotated[
     str | None,
     typer.Option("--store", metavar="URL", help="A folder, file://, s3://, gs://, az:// or memory:"),
 ]
 ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A TOML file with settings")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
 AllowLocationOption = Annotated[
     list[str] | None,
     typer.Option("--allow-location", metavar="URL", help="Where tables may lie outside the store; repeatable"),
 ]
 
 
+_EXIT_CODES: Final[Mapping[tuple[type[SandurError], ...], int]] = {
+    (NotFound,): 3,
+    (Unauthenticated, Forbidden): 4,
+    (AlreadyExists, Conflict, KeyReused, NotEmpty): 5,
+    (OutcomeUnknown,): 6,
+    (Busy, Unavailable): 7,
+}
+"""The exit codes of errors that a script may want to handle. Every other error is 1, and wrong usage 2."""
+
+
 def run() -> None:
-    """Run the command line; a SandurError becomes one line and exit code 1."""
+    """Run the command line; a SandurError becomes one line and an exit code."""
     try:
         app()
     except SandurError as error:
         typer.secho(f"sandur: {error}", fg=typer.colors.RED, err=True)
-        raise SystemExit(1) from None
+        raise SystemExit(exit_code(error)) from None
+
+
+def exit_code(error: SandurError) -> int:
+    return next((code for classes, code in _EXIT_CODES.items() if isinstance(error, classes)), 1)
 
 
 @app.command()

@@ -1,0 +1,249 @@
+"""`sandur grant`, `revoke`, `grants`, `principal` and `group`: who may do what, on a server."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from sandur.catalog.privileges import PRIVILEGES, SECURABLE_TYPES, SecurableType
+from sandur.cli.flags import ServerFlags
+from sandur.cli.login import fetch, run_on_server
+from sandur.cli.output import print_json, print_rows, say
+from sandur.client.sessions import API, Session
+from sandur.errors import BadRequest, NotFound
+
+_STATEMENT: Final = re.compile(
+    r"(?P<privileges>.+?)\s+on\s+(?P<object>.+?)\s+(?P<word>to|from)\s+(?P<who>.+)\Z", re.IGNORECASE
+)
+_TYPES: Final[Mapping[str, SecurableType]] = {
+    **{one: one for one in SECURABLE_TYPES},
+    **{one.replace("_", " "): one for one in SECURABLE_TYPES},
+    "namespace": "schema",
+    "view": "table",
+    "model": "registered_model",
+}
+_BY_PARTS: Final[Mapping[int, tuple[SecurableType, ...]]] = {1: ("catalog",), 2: ("schema",)}
+_INSIDE: Final[tuple[SecurableType, ...]] = ("table", "schema", "volume", "function", "registered_model")
+"""What a name of three or more parts may be, in the order in which it is looked for."""
+
+
+class Securable(NamedTuple):
+    """An object by its full name; `types` are those that it may have."""
+
+    types: tuple[SecurableType, ...]
+    name: str
+
+    @property
+    def text(self) -> str:
+        return self.name if self.types == ("metastore",) else f"{self.types[0].replace('_', ' ')} {self.name}"
+
+
+class Statement(NamedTuple):
+    """`PRIVILEGE, … on [TYPE] NAME to WHO`."""
+
+    privileges: tuple[str, ...]
+    securable: Securable
+    who: str
+
+
+def parse_statement(words: Sequence[str], link: str) -> Statement:
+    """The statement of a command line; `link` is the word before the principal. Raises BadRequest."""
+    command = "grant" if link == "to" else "revoke"
+    found = _STATEMENT.match(" ".join(words).strip())
+    if found is None or found["word"].lower() != link:
+        raise BadRequest(
+            f"expected: sandur {command} PRIVILEGE on NAME {link} WHO, such as: "
+            f"sandur {command} SELECT on main.sales {link} analysts"
+        )
+    privileges = tuple(" ".join(one.upper().replace("_", " ").split()) for one in found["privileges"].split(","))
+    for privilege in privileges:
+        if privilege not in PRIVILEGES:
+            raise BadRequest(f"privilege {privilege!r} does not exist; the privileges are: {', '.join(PRIVILEGES)}")
+    return Statement(privileges, parse_securable(found["object"]), found["who"].strip())
+
+
+def parse_securable(text: str) -> Securable:
+    """`[TYPE] NAME`, or `metastore`. Without a type, the number of parts says what it may be."""
+    name = text.strip()
+    if name.lower() == "metastore":
+        return Securable(("metastore",), "metastore")
+    for word, type_ in _TYPES.items():
+        if name.lower().startswith(f"{word} "):
+            return Securable((type_,), name[len(word) :].strip())
+    if not name or " " in name:
+        raise BadRequest(f"{text!r}: expected NAME, or TYPE NAME with one of the types {', '.join(SECURABLE_TYPES)}")
+    return Securable(_BY_PARTS.get(len(name.split(".")), _INSIDE), name)
+
+
+def grant(words: Sequence[str], flags: ServerFlags) -> None:
+    statement = parse_statement(words, "to")
+    securable = _change(statement, flags, {"add": statement.privileges})
+    if not flags.as_json:
+        say(f"Granted {', '.join(statement.privileges)} on {securable.text} to {statement.who}.")
+
+
+def revoke(words: Sequence[str], flags: ServerFlags, *, is_fenced: bool) -> None:
+    statement = parse_statement(words, "from")
+    change = {"remove": statement.privileges}
+    securable = _change(statement, flags, change, is_fenced=is_fenced)
+    if not flags.as_json:
+        say(f"Revoked {', '.join(statement.privileges)} on {securable.text} from {statement.who}.")
+
+
+def _change(
+    statement: Statement,
+    flags: ServerFlags,
+    change: Mapping[str, Sequence[str]],
+    *,
+    is_fenced: bool = False,
+) -> Securable:
+    async def update(session: Session) -> tuple[Securable, bytes]:
+        securable = await _found(session, statement.securable)
+        body = {"changes": [{"principal": statement.who, **change}], "fenced": is_fenced}
+        return securable, await session.request("PATCH", _path(securable), body=body)
+
+    securable, answer = run_on_server(update, flags)
+    if flags.as_json:
+        print_json(msgspec.json.decode(answer))
+    return securable
+
+
+async def _found(session: Session, securable: Securable) -> Securable:
+    """The securable with its one type: of several possible types, the first that the server knows."""
+    missing: NotFound | None = None
+    if len(securable.types) == 1:
+        return securable
+    for type_ in securable.types:
+        one = Securable((type_,), securable.name)
+        try:
+            await session.request("GET", _path(one))
+        except NotFound as error:
+            missing = missing or error
+        else:
+            return one
+    raise missing or NotFound(f"{securable.name} does not exist", subject="object")
+
+
+def _path(securable: Securable) -> str:
+    return f"{API}/grants/{securable.types[0]}/{quote(securable.name, safe='')}"
+
+
+def show_grants(name: str, flags: ServerFlags, *, principal: str | None) -> None:
+    """Print the grants on an object, or what one principal may do there and why."""
+    wanted = parse_securable(name)
+
+    async def load(session: Session) -> dict[str, Any]:
+        path = _path(await _found(session, wanted)).removeprefix(API)
+        return dict(
+            await (fetch(session, f"{path}/effective", principal=principal) if principal else fetch(session, path))
+        )
+
+    found = run_on_server(load, flags)
+    if flags.as_json:
+        print_json(found)
+    elif principal:
+        rows = [
+            [one["privilege"], one["securable_type"], one["full_name"], one["granted_to"]]
+            for one in found["privileges"]
+        ]
+        print_rows(["privilege", "granted on", "name", "granted to"], rows, empty=f"{principal} may do nothing there.")
+    else:
+        rows = [[one["principal"], ", ".join(one["privileges"])] for one in found["grants"]]
+        print_rows(
+            ["principal", "privileges"], rows, empty=f"No grants on {found['securable_type']} {found['full_name']}."
+        )
+
+
+def create_principal(name: str, flags: ServerFlags, *, is_user: bool, groups: Sequence[str]) -> None:
+    body = {"name": name, "kind": "user" if is_user else "service", "groups": list(groups)}
+    made = run_on_server(lambda session: session.request("POST", f"{API}/principals", body=body), flags)
+    _print_secret(msgspec.json.decode(made), f"Created principal {name}.", flags)
+
+
+def rotate_secret(name: str, flags: ServerFlags, *, lifetime_seconds: int | None) -> None:
+    """Print a further secret of a principal; the older of two others ends."""
+    body = {"expires_in": lifetime_seconds} if lifetime_seconds else {}
+    path = f"{_principal(name)}/secrets"
+    made = run_on_server(lambda session: session.request("POST", path, body=body), flags)
+    _print_secret(msgspec.json.decode(made), f"{name} has a new secret; its previous one is still valid.", flags)
+
+
+def _print_secret(made: Mapping[str, Any], text: str, flags: ServerFlags) -> None:
+    if flags.as_json:
+        print_json(made)
+        return
+    say(text)
+    if secret := made.get("client_secret"):
+        say("The secret is not shown again:")
+        print_rows(["client id", "client secret"], [[str(made["client_id"]), str(secret)]], empty="")
+
+
+def show_principals(flags: ServerFlags) -> None:
+    found = run_on_server(lambda session: fetch(session, "/principals"), flags)["principals"]
+    if flags.as_json:
+        print_json(found)
+        return
+    rows = [
+        [one["name"], one["kind"], "disabled" if one.get("disabled") else "enabled", ", ".join(one.get("groups", ()))]
+        for one in found
+    ]
+    print_rows(["principal", "kind", "state", "groups"], rows, empty="No principals.")
+
+
+def show_principal(name: str, flags: ServerFlags) -> None:
+    found = run_on_server(lambda session: fetch(session, _principal(name).removeprefix(API)), flags)
+    if flags.as_json:
+        print_json(found)
+        return
+    found["secrets"] = len(found.get("secrets", ()))
+    found["api_keys"] = len(found.get("api_keys", ()))
+    found["groups"] = ", ".join(found.get("groups", ()))
+    found.pop("created_at", None)
+    print_rows(["", ""], [[key.replace("_", " "), str(value)] for key, value in found.items()], empty="")
+
+
+def drop_principal(name: str, flags: ServerFlags) -> None:
+    run_on_server(lambda session: session.request("DELETE", _principal(name)), flags)
+    say(f"Dropped principal {name} with its grants.")
+
+
+def set_disabled(name: str, flags: ServerFlags, *, is_disabled: bool) -> None:
+    body = {"disabled": is_disabled}
+    run_on_server(lambda session: session.request("PATCH", _principal(name), body=body), flags)
+    say(f"Disabled principal {name}; its tokens have ended." if is_disabled else f"Enabled principal {name}.")
+
+
+def show_groups(flags: ServerFlags) -> None:
+    """Print the groups that have members."""
+    found = run_on_server(lambda session: fetch(session, "/principals"), flags)["principals"]
+    members: dict[str, list[str]] = {}
+    for principal in found:
+        for group in principal.get("groups", ()):
+            members.setdefault(group, []).append(principal["name"])
+    if flags.as_json:
+        print_json([{"name": name, "members": names} for name, names in sorted(members.items())])
+        return
+    print_rows(
+        ["group", "members"], [[name, ", ".join(names)] for name, names in sorted(members.items())], empty="No groups."
+    )
+
+
+def change_membership(group: str, names: Sequence[str], flags: ServerFlags, *, is_member: bool) -> None:
+    """Add principals to a group, which is created with its first member, or remove them."""
+
+    async def change(session: Session) -> None:
+        for name in names:
+            found = await fetch(session, _principal(name).removeprefix(API))
+            others = [one for one in found.get("groups", ()) if one.casefold() != group.casefold()]
+            wanted = [*others, group] if is_member else others
+            await session.request("PUT", f"{_principal(name)}/groups", body={"groups": wanted})
+
+    run_on_server(change, flags)
+    done = "Added to" if is_member else "Removed from"
+    say(f"{done} group {group}: {', '.join(names)}.")
+
+
+def _principal(name: str) -> str:
+    return f"{API}/principals/{quote(name, safe='')}"
