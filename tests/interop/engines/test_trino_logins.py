@@ -1,6 +1,6 @@
 """Trino logs in at the server and at an identity provider, works within its grants and is refused outside them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from tests.interop.engines.trino import SECURED, catalog_properties, trino_with
 from tests.interop.matrix import S3, operation
 from tests.interop.secured_lake import GROUP, create_tables
 from tests.interop.server_address import Served, server_settings
-from tests.server.secured_server import Issuer, Login, SecuredServer, secured_server
+from tests.server.secured_server import PRINCIPALS, Issuer, Login, SecuredServer, secured_server
 from tests.servers.mock_oauth2 import MockOauth2, mock_oauth2
 from tests.servers.oidc_provider import AUDIENCE, Client, OidcProvider
 
@@ -85,9 +85,8 @@ def test_trino_works_within_its_grants_and_is_refused_outside_them(
 ) -> None:
     _, address = served
     login = SECURED | {f"iceberg.rest-catalog.oauth2.{name}": value for name, value in oauth2.items()}
-    properties = catalog_properties(address) + "".join(f"{name}={value}\n" for name, value in login.items())
     try:
-        with trino_with(tmp_path, properties) as trino:
+        with trino_with(tmp_path, _properties(address, login)) as trino:
             before = trino.sql("SELECT count(*) FROM sandur.sales.shared")[0][0]
 
             trino.sql("INSERT INTO sandur.sales.shared VALUES 2")
@@ -101,3 +100,34 @@ def test_trino_works_within_its_grants_and_is_refused_outside_them(
                 trino.sql("SELECT * FROM sandur.sales.closed")
     except NotInstalled as reason:
         pytest.skip(str(reason))
+
+
+@operation("Trino", "OAuth login", store=S3)
+def test_trino_acts_for_its_users_if_it_may_impersonate_them(
+    served: tuple[SecuredServer, Served], tmp_path: Path
+) -> None:
+    """Trino exchanges an unsigned token that names its user, with its own token as the actor."""
+    server, address = served
+    engine = server.create_principal("engine")
+    server.grant("engine", ["USE CATALOG"], "catalog", "main")
+    impersonation = {"changes": [{"principal": "engine", "add": ["IMPERSONATE"], "remove": []}]}
+    server.administer("PATCH", "/api/sandur/v1/grants/metastore/metastore", impersonation)
+    for name, groups in (("sandur", [GROUP]), ("bob", [])):
+        server.administer("POST", PRINCIPALS, {"name": name, "kind": "user", "groups": groups})
+    oauth2 = {"credential": ":".join(engine), "server-uri": server.token_endpoint}
+    login = SECURED | {f"iceberg.rest-catalog.oauth2.{name}": value for name, value in oauth2.items()}
+    login["iceberg.rest-catalog.session"] = "USER"
+    try:
+        with trino_with(tmp_path, _properties(address, login)) as trino:
+            assert trino.sql("SHOW TABLES IN sandur.sales") == [["open"], ["shared"]]
+            assert trino.sql("SELECT number FROM sandur.sales.open") == [[1]]
+            with pytest.raises(EngineError, match="sandur may not do this: it needs MODIFY"):
+                trino.sql("INSERT INTO sandur.sales.open VALUES 2")
+            with pytest.raises(EngineError, match="does not exist"):
+                trino.sql("SELECT number FROM sandur.sales.open", user="bob")
+    except NotInstalled as reason:
+        pytest.skip(str(reason))
+
+
+def _properties(address: Served, login: Mapping[str, str]) -> str:
+    return catalog_properties(address) + "".join(f"{name}={value}\n" for name, value in login.items())

@@ -20,8 +20,9 @@ from tests.interop.server_address import Served
 from tests.servers.processes import LOOPBACK, free_ports
 
 JAVA_VERSION: Final = 24
+USER: Final = "sandur"
 # Without the second, times come back cut to milliseconds.
-HEADERS: Final = {"X-Trino-User": "sandur", "X-Trino-Client-Capabilities": "PARAMETRIC_DATETIME"}
+HEADERS: Final = {"X-Trino-User": USER, "X-Trino-Client-Capabilities": "PARAMETRIC_DATETIME"}
 BOLD: Final = {
     "iceberg.register-table-procedure.enabled": "true",
     "iceberg.expire-snapshots.min-retention": "0s",
@@ -44,9 +45,10 @@ class Trino:
         self._url = url
         self._client = httpx.Client(timeout=_ANSWER_SECONDS_MAX, headers=HEADERS)
 
-    def sql(self, statement: str) -> list[list[Any]]:
+    def sql(self, statement: str, *, user: str = USER) -> list[list[Any]]:
         """The rows of a statement; EngineError with Trino's own words."""
-        page = self._client.post(f"{self._url}/v1/statement", content=statement).raise_for_status().json()
+        posted = self._client.post(f"{self._url}/v1/statement", content=statement, headers={"X-Trino-User": user})
+        page = posted.raise_for_status().json()
         rows: list[list[Any]] = []
         for _ in range(_PAGES_MAX):
             if "error" in page:
@@ -58,11 +60,14 @@ class Trino:
         raise EngineError(f"more than {_PAGES_MAX} pages")
 
     def is_ready(self) -> bool:
+        """Whether the server has started and knows itself as a node that runs queries."""
         try:
             info = self._client.get(f"{self._url}/v1/info")
-        except httpx.TransportError:
+            if info.status_code != httpx.codes.OK or info.json()["starting"]:
+                return False
+            return self.sql("SELECT count(*) FROM system.runtime.nodes WHERE state = 'active'") == [[1]]
+        except (httpx.HTTPError, EngineError):
             return False
-        return info.status_code == httpx.codes.OK and not info.json()["starting"]
 
     def close(self) -> None:
         self._client.close()
