@@ -10,12 +10,14 @@ from sandur.catalog.records import Catalog, FunctionDefinition, FunctionParamete
 from sandur.catalog.storage_registry import AwsIamRole
 from sandur.catalog.users import Email, UserResource, user_id
 from sandur.errors import NotFound
+from sandur.operations.access import Security
 from sandur.operations.containers.catalogs import create_catalog, load_catalog, update_catalog
 from sandur.operations.containers.drop import drop_catalog
 from sandur.operations.delta.tables import NewTable
 from sandur.operations.lake import Lake, complete_new_store
 from sandur.operations.unity import access, grants, model_versions, registry, schemas, securables, tables
 from sandur.operations.unity.lists import ListRequest
+from sandur.operations.unity.owners import change_owner
 from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
@@ -187,6 +189,11 @@ async def _grants(server: Lake) -> object:
     return await grants.load_grants(server, "catalog", "main")
 
 
+async def _catalog_owner(server: Lake) -> tuple[str, bool]:
+    """The owner of the catalog, and whether the manifest exists: the change of an owner bumps it (A12)."""
+    return (await load_catalog(server, "main")).owner, bool((await server.feature(Security).read()).manifest.number)
+
+
 async def _registered(server: Lake) -> list[str]:
     """The names of all credentials and external locations."""
     found = await registry.load_registry(server)
@@ -311,6 +318,14 @@ MUTATIONS: Final = (
             server, "catalog", "main", (PermissionsChange("old@x.org", (), ("SELECT",)),), sent
         ),
         undone_as={},
+    ),
+    Mutation(
+        "change owner of a catalog",
+        lambda server, sent: change_owner(server, "catalog", "main", "new@x.org", sent),
+        _catalog_owner,
+        ("new@x.org", True),
+        undone=lambda server, sent: change_owner(server, "catalog", "main", "later@x.org", sent),
+        undone_as=("later@x.org", True),
     ),
     Mutation(
         "create location",

@@ -10,6 +10,7 @@ from sandur.errors import Forbidden, Hidden, NotFound, SandurError
 from sandur.operations.access import Security
 from sandur.operations.delta import commit, load
 from sandur.operations.delta import tables as delta
+from sandur.operations.tables.commit import SWAP_DELAY_MS_MAX
 from sandur.operations.unity import lists, registry, securables, tables
 from sandur.operations.unity.grants import update_grants
 from sandur.operations.unity.lists import ListRequest
@@ -358,6 +359,26 @@ async def test_a_revocation_right_before_a_commit_is_seen(world: World) -> None:
         await commit.update_table(lake, D, add_change(table, 2), ME_SENT)
 
     assert (await delta.find_by_id(world.lake, world.ids["d"])).value.last_version == 1
+
+
+async def test_a_commit_that_takes_too_long_after_it_was_allowed_is_decided_again(world: World) -> None:
+    await give(world, (*USE, *on(*TABLE, "MODIFY")))
+    table = (await delta.find_by_id(world.lake, world.ids["d"])).value
+    store = HookedStore(world.lake.store)
+    lake = acting(make_lake(store, world.lake.clock), ME, DELTA_API["updateTable"])
+
+    async def slow() -> None:
+        await world.lake.clock.sleep(SWAP_DELAY_MS_MAX / 1_000 + 1)
+
+    async def revoked() -> None:
+        await revoke(world.lake, ME, "table", "main.a.d", "MODIFY")
+
+    store.before("get", world.lake.layout.security_manifest(), slow)
+    store.before("get", world.lake.layout.security_manifest(), revoked)
+    with pytest.raises(Hidden):
+        await commit.update_table(lake, D, add_change(table, 1), ME_SENT)
+
+    assert (await delta.find_by_id(world.lake, world.ids["d"])).value.last_version == 0
 
 
 async def test_a_fenced_revocation_stops_a_delta_commit_that_was_allowed_before(world: World) -> None:

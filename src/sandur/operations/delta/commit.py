@@ -49,6 +49,7 @@ from sandur.operations.index import update
 from sandur.operations.lake import CommitQueues, Lake
 from sandur.operations.name_access import naming_missing_parent, read_allowed, record_chain
 from sandur.operations.receipts import DeltaReceipts, delta_commit_key
+from sandur.operations.tables.commit import SWAP_DELAY_MS_MAX
 from sandur.operations.tables.names import ResolvedName, activate_name, resolve_name
 from sandur.storage.cell import Cell, Versioned, gather_all
 
@@ -102,6 +103,8 @@ class _Update:
     # The etag of the record that the last attempt wrote, and whether that swap may have happened.
     _etag: str = ""
     _is_uncertain: bool = False
+    # When the read of the grants began that allows the next swap; None if nothing is checked.
+    _decided_ms: int | None = None
 
     async def run(self) -> DeltaTable:
         if self.change.commit:
@@ -134,9 +137,11 @@ class _Update:
 
         The commit is one swap, so the grants must be read before it: on a bucket this costs a round.
         """
+        began_ms = self.lake.clock.now_ms()
         authority = await read_authority(self.lake)
         if authority is None:
             return
+        self._decided_ms = began_ms
         if found is None:
             missing = id_not_found(self.change.asserted_uuid)
             chain = await record_chain(self.lake, authority, table, missing)
@@ -294,6 +299,8 @@ class _Update:
     async def _swap(self, base: _Base, after: DeltaTable, reported: int | None) -> DeltaTable | None:
         """L1: swap the record, in one round with everything else; None if the swap was lost."""
         listed = base.found.identifier if base.found and self.change.changes_metadata else None
+        if self._decided_ms is not None and self.lake.clock.now_ms() - self._decided_ms > SWAP_DELAY_MS_MAX:
+            return None  # The grants were read too long ago: decide again.
         deferred = await update.begin_deferred_update(self.lake, listed) if listed else None  # I1
         try:
             swap = self._cell().swap(after, expected=base.table.version)

@@ -6,14 +6,15 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.grants import subject_id
-from sandur.catalog.identifiers import parse_schema_name
+from sandur.catalog.identifiers import Identifier, parse_schema_name
 from sandur.catalog.index import CATALOGS, Place, place_of
 from sandur.catalog.privileges import SecurableType
-from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Request
+from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Request, Securable
 from sandur.catalog.security import Authority
 from sandur.catalog.storage_registry import Credential, ExternalLocation, StorageRegistry
 from sandur.catalog.users import user_not_found
 from sandur.operations.access import Security, require
+from sandur.operations.containers.records import RecordChange
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.security import SecurityChange, SecurityEdit
@@ -21,8 +22,8 @@ from sandur.operations.tables.names import pointer_cell
 from sandur.operations.unity.grants import Target, find_target
 from sandur.storage.cell import Cell
 
-R = TypeVar("R", Catalog, NamespaceRecord, BoundRecord, StorageRegistry)
-C = TypeVar("C", Catalog, NamespaceRecord, BoundRecord, Credential, ExternalLocation)
+R = TypeVar("R", Catalog, NamespaceRecord, Securable, StorageRegistry)
+C = TypeVar("C", Catalog, NamespaceRecord, Securable, BoundRecord, Credential, ExternalLocation)
 
 
 async def change_owner(
@@ -82,38 +83,59 @@ class _OwnerChange:
     async def swap(self, target: Target) -> None:
         """Write the new owner into the record, and into the lists."""
         lake = self._lake
+        record = target.found.pointer.value if target.found else None
         match self._type:
             case "catalog":
                 place = Place(CATALOGS, self._full_name)
-                await self._update(lake.catalog(self._full_name), target, place, self._owned)
+                await self._change(lake.catalog(self._full_name), target, place, self._owned)
             case "schema":
                 namespace = parse_schema_name(self._full_name)
-                await self._update(lake.namespace(namespace), target, place_of(namespace), self._owned)
+                await self._change(lake.namespace(namespace), target, place_of(namespace), self._owned)
             case "external_location" | "credential":
-                await self._update(lake.storage_registry(), target, None, self._with_owned_entry)
+                await self._change(lake.storage_registry(), target, None, self._with_owned_entry)
+            case _ if target.found and isinstance(record, Securable):
+                place = place_of(target.found.identifier)
+                await self._change(lake.securable(record.uuid), target, place, self._owned)
             case _ if target.found:
-                cell = pointer_cell(lake, target.found.name.value)
-                await self._update(cell, target, place_of(target.found.identifier), self._owned)
+                await self._update(pointer_cell(lake, target.found.name.value), target, target.found.identifier)
             case _:
                 raise target.missing
 
-    async def _update(self, cell: Cell[R], target: Target, place: Place | None, owned: Callable[[R], R | None]) -> None:
-        async def decide(record: R | None) -> R | None:
+    async def _change(self, cell: Cell[R], target: Target, place: Place | None, owned: Callable[[R], R | None]) -> None:
+        """Change a record at most once per idempotency key."""
+
+        async def authorize(_record: R | None) -> None:
             # A6: the right is decided after the version that is swapped was read.
             current = await self.authorize(await self._lake.feature(Security).read())
-            changed = owned(record) if record is not None and current.id == target.id else None
+            if current.id != target.id:
+                raise target.missing
+
+        def decide(record: R | None) -> R:
+            changed = owned(record) if record is not None else None
             if changed is None:
                 raise target.missing
-            return None if changed == record else changed
+            return changed
+
+        await RecordChange(
+            self._lake, cell, self._request, "change-owner", decide, place=place, authorize=authorize
+        ).run()
+
+    async def _update(self, cell: Cell[BoundRecord], target: Target, identifier: Identifier) -> None:
+        """Change the record of a table. It keeps no idempotency keys: the same request again sets the owner again."""
+
+        async def decide(record: BoundRecord | None) -> BoundRecord | None:
+            current = await self.authorize(await self._lake.feature(Security).read())
+            if record is None or current.id != target.id:
+                raise target.missing
+            owned = self._owned(record)
+            return None if owned == record else owned
 
         mark = self._lake.clock.new_id()
-        if place:
-            await update.mark(self._lake, place, mark)  # I1
+        await update.mark(self._lake, identifier, mark)  # I1
         try:
             await cell.update(decide, is_idempotent=True)
         finally:
-            if place:
-                await self._lake.background.run("index an owner", update.finish(self._lake, place, mark))
+            await self._lake.background.run("index an owner", update.finish(self._lake, identifier, mark))
 
     def _owned(self, record: C) -> C:
         fields: dict[str, Any] = {"owner": self._owner, "owner_id": self.owner_id}
