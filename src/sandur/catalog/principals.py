@@ -11,7 +11,6 @@ from sandur.catalog.security import (
     EVERYONE,
     Authority,
     Group,
-    ObjectGrants,
     Principal,
     StoredSecret,
     folded,
@@ -27,7 +26,7 @@ GROUPS_MAX: Final = 10_000
 MEMBERS_MAX: Final = 100_000
 
 _SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}\Z")
-_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f/:,\"'\\]([^\x00-\x1f\x7f/:,\"'\\]{0,253}[^\s\x00-\x1f\x7f/:,\"'\\])?\Z")
+_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f/:,\"\\]([^\x00-\x1f\x7f/:,\"\\]{0,253}[^\s\x00-\x1f\x7f/:,\"\\])?\Z")
 _RESERVED: Final = frozenset({EVERYONE, "anonymous", "token"})
 
 
@@ -45,14 +44,14 @@ class PrincipalInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     id: str
     name: str
     kind: str
-    disabled: bool | None = None
+    disabled: bool
     client_id: str | None = None
     client_secret: str | None = None
-    groups: tuple[str, ...] = ()
-    secrets: tuple[CredentialInfo, ...] = ()
-    api_keys: tuple[CredentialInfo, ...] = ()
-    created_at: int = 0
-    created_by: str = ""
+    groups: tuple[str, ...]
+    secrets: tuple[CredentialInfo, ...]
+    api_keys: tuple[CredentialInfo, ...]
+    created_at: int
+    created_by: str
 
 
 class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +61,10 @@ class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str
     members: tuple[str, ...] = ()
+    member_ids: tuple[str, ...] = ()
+    external_id: str | None = None
+    created_at: int = 0
+    changed_at: int = 0
 
 
 def credential_info(stored: StoredSecret) -> CredentialInfo:
@@ -86,7 +89,16 @@ def principal_info(principal: Principal, groups: Iterable[Group]) -> PrincipalIn
 
 def group_info(group: Group, authority: Authority) -> GroupInfo:
     names = [name_of_subject(member, authority) for member in group.members]
-    return GroupInfo(id=group.id, name=group.name, kind=group.kind, members=tuple(sorted(filter(None, names))))
+    return GroupInfo(
+        id=group.id,
+        name=group.name,
+        kind=group.kind,
+        members=tuple(sorted(filter(None, names))),
+        member_ids=group.members,
+        external_id=group.external_id,
+        created_at=group.created_ms,
+        changed_at=group.changed_ms,
+    )
 
 
 def name_of_subject(subject: str, authority: Authority) -> str | None:
@@ -168,17 +180,6 @@ def without_member(member: str, authority: Authority, now_ms: int) -> Mapping[st
         for group in authority.groups.values()
         if member in group.members
     }
-
-
-def grants_without(subject: str, authority: Authority) -> Mapping[str, ObjectGrants | None]:
-    """The grants that name the subject, without it; None where nothing is left."""
-    changed: dict[str, ObjectGrants | None] = {}
-    for shard in authority.shards.values():
-        for object_id, granted in shard.segment.grants.items():
-            if subject in granted.subjects:
-                left = {id_: held for id_, held in granted.subjects.items() if id_ != subject}
-                changed[object_id] = replace(granted, subjects=left) if left else None
-    return changed
 
 
 def with_memberships(

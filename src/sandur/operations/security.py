@@ -21,11 +21,13 @@ from sandur.catalog.security import (
     SecuritySegment,
     grants_shard,
     principals_shard,
+    shard_of,
 )
 from sandur.errors import OutcomeUnknown
 from sandur.operations.access import NO_AUTHORITY, Security
 from sandur.operations.audit.notes import note_changes
 from sandur.operations.containers.records import RecordChange
+from sandur.operations.identity.legacy import imported_segments
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT, Version
@@ -67,6 +69,16 @@ async def _first_metastore_id(lake: Lake) -> str:
     return stored.value.id if stored else str(uuid.uuid5(uuid.NAMESPACE_URL, lake.area))
 
 
+async def current_authority(lake: Lake) -> Authority:
+    """The authority (A1); without a manifest that of the records of older releases, which the first manifest takes."""
+    found = await lake.feature(Security).read()
+    if found.version:
+        return found
+    metastore, segments = await gather_all((_first_metastore_id(lake), imported_segments(lake)))
+    shards = {name: shard_of(segment) for name, segment in segments.items()}
+    return Authority(SecurityManifest(number=0, metastore_id=metastore), "", shards)
+
+
 class SecurityChange:
     """One request to change the manifest.
 
@@ -86,7 +98,6 @@ class SecurityChange:
         self._lake = lake
         self._decide = decide
         self._authorize = authorize
-        self._metastore_id = ""
         self._authority = NO_AUTHORITY
         self._segments: dict[str, SecuritySegment] = {}
         self.edit = SecurityEdit()
@@ -118,18 +129,17 @@ class SecurityChange:
             note_changes(audited_changes(self._decided_on, self.edit))
 
     async def _read(self) -> Versioned[SecurityManifest] | None:
-        self._authority = await self._lake.feature(Security).read()
+        self._authority = await current_authority(self._lake)
         if self._authorize:
             await self._authorize(self._authority)
         if not self._authority.version:
-            self._metastore_id = await _first_metastore_id(self._lake)
             return None
         return Versioned(self._authority.manifest, Version(self._authority.version))
 
     def _next_manifest(self, found: SecurityManifest | None) -> SecurityManifest:
         self.edit = self._decide(self._authority)
         self._decided_on = self._authority
-        before = found or SecurityManifest(number=0, metastore_id=self._metastore_id)
+        before = found or self._authority.manifest
         self._segments = {}
         named = dict(before.segments)
         for shard, segment in self._edited_segments().items():
@@ -142,8 +152,10 @@ class SecurityChange:
         return replace(before, number=before.number + 1, segments=named, owner=owner)
 
     def _edited_segments(self) -> Mapping[str, SecuritySegment]:
-        """The new segment of every shard that the edit touches."""
+        """The new segment of every shard that the edit touches; for the first manifest, of every shard."""
         edited: dict[str, SecuritySegment] = {}
+        if not self._authority.version:
+            edited.update({name: shard.segment for name, shard in self._authority.shards.items()})
 
         def segment(shard: str) -> SecuritySegment:
             held = self._authority.shards.get(shard)

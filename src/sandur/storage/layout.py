@@ -323,6 +323,10 @@ class Layout:
     security_segment = _key("security/segments")
     parse_security_segment = _parse("security/segments")
 
+    # Grants of releases without a manifest, by the type and id of the securable.
+    grants_folder = _folder("grants")
+    parse_grants = _parse_pair("grants")
+
     def security_manifest(self) -> str:
         return f"{self.root}security/manifest.json"
 

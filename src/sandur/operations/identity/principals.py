@@ -15,7 +15,6 @@ from sandur.catalog.principals import (
     PrincipalInfo,
     check_new_name,
     credential_info,
-    grants_without,
     principal_info,
     principal_not_found,
     require_principal,
@@ -23,7 +22,6 @@ from sandur.catalog.principals import (
     with_memberships,
     with_secret,
     with_tokens_revoked,
-    without_member,
 )
 from sandur.catalog.records import Request
 from sandur.catalog.security import Authority, Caller, Group, Principal, StoredSecret
@@ -32,7 +30,7 @@ from sandur.errors import Invalid, NotFound
 from sandur.operations.access import Security, require
 from sandur.operations.identity.credentials import new_api_key, new_secret, stored_api_key, stored_secret
 from sandur.operations.lake import Lake
-from sandur.operations.security import SecurityChange, SecurityEdit
+from sandur.operations.security import SecurityChange, SecurityEdit, current_authority, without_subject
 
 OTHERS: Final = "others"
 """The situation of a request about another principal than the caller's own."""
@@ -53,20 +51,20 @@ def require_administrator(lake: Lake, authority: Authority, *, situation: str = 
     require(lake, authority, (authority.metastore,), missing=_HIDDEN, situation=situation)
 
 
+def administrator_check(lake: Lake) -> Callable[[Authority], Awaitable[None]]:
+    """The check of an administrator for a change: on the manifest that is swapped (A11), also before a replay (A9)."""
+
+    async def check(authority: Authority) -> None:
+        require_administrator(lake, authority)
+
+    return check
+
+
 def require_self_or_administrator(lake: Lake, authority: Authority, principal: Principal) -> None:
     """Raise Forbidden unless the principal is the caller's own, or the caller manages the metastore."""
     caller = lake.access.caller if lake.access else None
     is_self = caller is not None and _is_self(caller, authority, principal)
     require_administrator(lake, authority, situation="" if is_self else OTHERS)
-
-
-def administrator_check(lake: Lake) -> Callable[[Authority], Awaitable[None]]:
-    """Checks the right to manage the metastore, also before an earlier answer is returned (A9)."""
-
-    async def authorize(authority: Authority) -> None:
-        require_administrator(lake, authority)
-
-    return authorize
 
 
 def _is_self(caller: Caller, authority: Authority, principal: Principal) -> bool:
@@ -93,7 +91,6 @@ async def create_principal(
     group_ids = [lake.clock.new_uuid() for _ in groups]
 
     def decide(authority: Authority) -> SecurityEdit:
-        require_administrator(lake, authority)
         check_new_name(name, authority, kind)
         joined = with_memberships(made.id, groups, authority, group_ids, now_ms)
         return SecurityEdit(principals={made.id: made}, groups=joined, answer=principal_info(made, joined.values()))
@@ -107,7 +104,7 @@ async def create_principal(
 
 
 async def list_principals(lake: Lake) -> Sequence[PrincipalInfo]:
-    authority = await lake.feature(Security).read()
+    authority = await current_authority(lake)
     require_administrator(lake, authority)
     memberships: dict[str, list[Group]] = {}
     for group in authority.groups.values():
@@ -117,7 +114,7 @@ async def list_principals(lake: Lake) -> Sequence[PrincipalInfo]:
 
 
 async def load_principal(lake: Lake, name: str) -> PrincipalInfo:
-    authority = await lake.feature(Security).read()
+    authority = await current_authority(lake)
     principal = _require_reachable(lake, authority, name)
     return principal_info(principal, authority.groups.values())
 
@@ -136,17 +133,16 @@ async def drop_principal(lake: Lake, name: str, request: Request) -> None:
     """Drop a principal with its grants and memberships, by one swap."""
 
     def decide(authority: Authority) -> SecurityEdit:
-        require_administrator(lake, authority)
-        principal = require_principal(authority, name)
-        if principal.id == authority.manifest.owner:
-            raise Invalid(f"Principal {principal.name} owns the metastore and cannot be dropped")
-        return SecurityEdit(
-            principals={principal.id: None},
-            groups=without_member(principal.id, authority, lake.clock.now_ms()),
-            grants=grants_without(principal.id, authority),
-        )
+        return drop_edit(authority, require_principal(authority, name))
 
     await SecurityChange(lake, request, "drop-principal", decide, administrator_check(lake)).run()
+
+
+def drop_edit(authority: Authority, principal: Principal) -> SecurityEdit:
+    """The edit that drops a principal; Invalid for the owner of the metastore."""
+    if principal.id == authority.manifest.owner:
+        raise Invalid(f"Principal {principal.name} owns the metastore and cannot be dropped")
+    return without_subject(authority, principal.id)
 
 
 async def set_groups(lake: Lake, name: str, groups: Sequence[str], request: Request) -> PrincipalInfo:
@@ -154,7 +150,6 @@ async def set_groups(lake: Lake, name: str, groups: Sequence[str], request: Requ
     group_ids = [lake.clock.new_uuid() for _ in groups]
 
     def decide(authority: Authority) -> SecurityEdit:
-        require_administrator(lake, authority)
         principal = require_principal(authority, name)
         changed = with_memberships(principal.id, groups, authority, group_ids, lake.clock.now_ms())
         after = {**authority.groups, **changed}
@@ -240,15 +235,15 @@ async def _add_credential(
     secret: str,
     change: Callable[[Principal], Principal],
 ) -> NewCredential:
-    def decide(authority: Authority) -> SecurityEdit:
-        principal = _require_reachable(lake, authority, name)
-        return SecurityEdit(principals={principal.id: change(principal)}, answer=credential_info(stored))
-
     async def authorize(authority: Authority) -> None:
         _require_reachable(lake, authority, name)
 
-    changing = SecurityChange(lake, request, operation, decide, authorize)
-    info = msgspec.json.decode(await changing.run(), type=CredentialInfo)
+    def decide(authority: Authority) -> SecurityEdit:
+        principal = require_principal(authority, name)
+        return SecurityEdit(principals={principal.id: change(principal)}, answer=credential_info(stored))
+
+    answer = await SecurityChange(lake, request, operation, decide, authorize).run()
+    info = msgspec.json.decode(answer, type=CredentialInfo)
     return NewCredential(info, secret if info.id == stored.id else None)  # A13
 
 
@@ -261,24 +256,20 @@ async def _change_principal(
     *,
     is_for_self: bool = False,
 ) -> PrincipalInfo:
-    def decide(authority: Authority) -> SecurityEdit:
-        if is_for_self:
-            before = _require_reachable(lake, authority, name)
-        else:
-            require_administrator(lake, authority)
-            before = require_principal(authority, name)
-        after = change(before)
-        changed = {} if after == before else {after.id: after}
-        return SecurityEdit(principals=changed, answer=principal_info(after, authority.groups.values()))
-
     async def authorize(authority: Authority) -> None:
         if is_for_self:
             _require_reachable(lake, authority, name)
         else:
             require_administrator(lake, authority)
 
-    changing = SecurityChange(lake, request, operation, decide, authorize)
-    return msgspec.json.decode(await changing.run(), type=PrincipalInfo)
+    def decide(authority: Authority) -> SecurityEdit:
+        before = require_principal(authority, name)
+        after = change(before)
+        changed = {} if after == before else {after.id: after}
+        return SecurityEdit(principals=changed, answer=principal_info(after, authority.groups.values()))
+
+    answer = await SecurityChange(lake, request, operation, decide, authorize).run()
+    return msgspec.json.decode(answer, type=PrincipalInfo)
 
 
 async def describe_caller(lake: Lake) -> tuple[Principal | None, Sequence[str]]:

@@ -1,109 +1,101 @@
-"""Users of Unity Catalog's API."""
+"""Users and groups of Unity Catalog's API (SCIM): they are the principals and groups of the manifest."""
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
+from sandur.catalog.principals import check_new_name
 from sandur.catalog.records import Request
-from sandur.catalog.security import Authority
-from sandur.catalog.users import User, UserResource, apply_resource, primary_email, user_id, user_not_found
+from sandur.catalog.security import Authority, Principal
+from sandur.catalog.users import UserResource, apply_resource, primary_email, user_not_found
 from sandur.errors import AlreadyExists, BadRequest
-from sandur.operations.access import Security, authorize_metastore
-from sandur.operations.containers.records import RecordChange
-from sandur.operations.index.truth import list_keys
+from sandur.operations.identity.principals import administrator_check, drop_edit, require_administrator
 from sandur.operations.lake import Lake
-from sandur.operations.security import SecurityChange, SecurityEdit, without_subject
-from sandur.storage.cell import Cell, gather_in_batches
-
-READS_AT_ONCE: Final = 64
+from sandur.operations.security import SecurityChange, SecurityEdit, current_authority
 
 
-async def create_user(lake: Lake, resource: UserResource, request: Request) -> User:
+async def create_user(lake: Lake, resource: UserResource, request: Request) -> Principal:
     email = primary_email(resource)
     now_ms = lake.clock.now_ms()
-    plain = User(id=user_id(email), email=email, display_name=email, created_ms=now_ms, changed_ms=now_ms)
-    wanted = apply_resource(plain, resource)
+    plain = Principal(
+        id=lake.clock.new_uuid(),
+        name=email,
+        kind="user",
+        display_name=email,
+        created_ms=now_ms,
+        created_by=request.source.principal,
+        changed_ms=now_ms,
+    )
+    made = apply_resource(plain, replace(resource, id=None), now_ms)
 
-    def decide(found: User | None) -> User:
-        if found is not None and found.state == "live":
+    def decide(authority: Authority) -> SecurityEdit:
+        if authority.principal_named(email):
             raise AlreadyExists(f"User already exists: {email}", subject="user")
-        return wanted
+        check_new_name(email, authority, "user")
+        return SecurityEdit(principals={made.id: made}, answer=_without_credentials(made))
 
-    cell = _user_cell(lake, lake.layout.user(wanted.id))
-    return await RecordChange(lake, cell, request, "create-user", decide, authorize=_authorize(lake)).run()
-
-
-async def load_user(lake: Lake, id_: str) -> User:
-    await authorize_metastore(lake)
-    found = await _user_cell(lake, lake.layout.user(id_)).read()
-    return _require_live(found.value if found else None, id_)
+    return await _changed(lake, request, "create-user", decide)
 
 
-async def list_users(lake: Lake) -> Sequence[User]:
+async def load_user(lake: Lake, id_: str) -> Principal:
+    authority = await current_authority(lake)
+    require_administrator(lake, authority)
+    return _require_user(authority, id_)
+
+
+async def find_own_user(lake: Lake, name: str) -> Principal | None:
+    """The registered principal of the caller; without authentication, the user of that name. None if there is none."""
+    authority = await current_authority(lake)
+    if lake.access is None:
+        return authority.principal_named(name)
+    require_administrator(lake, authority)  # The route needs no more than a valid caller.
+    caller = lake.access.caller
+    return authority.user_of(caller) if caller.is_external else authority.principal(caller.id)
+
+
+async def list_users(lake: Lake) -> Sequence[Principal]:
     """All users, sorted by email address."""
-    await authorize_metastore(lake)
-    keys = [key async for key in list_keys(lake, lake.layout.users_folder())]
-    found = await gather_in_batches(keys, lambda key: _user_cell(lake, key).read(), at_once=READS_AT_ONCE)
-    users = [held.value for held in found if held and held.value.state == "live"]
-    return sorted(users, key=lambda user: user.email)
+    authority = await current_authority(lake)
+    require_administrator(lake, authority)
+    return [principal for principal in authority.principals() if principal.kind == "user"]
 
 
-async def update_user(lake: Lake, id_: str, resource: UserResource, request: Request) -> User:
+async def update_user(lake: Lake, id_: str, resource: UserResource, request: Request) -> Principal:
     if resource.id not in {None, id_}:
         raise BadRequest(f"The body names user {resource.id}, the path user {id_}")
 
-    def decide(found: User | None) -> User:
-        before = _require_live(found, id_)
-        changed = apply_resource(before, resource)
-        return before if changed == before else replace(changed, changed_ms=lake.clock.now_ms())
+    def decide(authority: Authority) -> SecurityEdit:
+        before = _require_user(authority, id_)
+        after = apply_resource(before, resource, lake.clock.now_ms())
+        return SecurityEdit(principals={} if after == before else {id_: after}, answer=_without_credentials(after))
 
-    cell = _user_cell(lake, lake.layout.user(id_))
-    return await RecordChange(lake, cell, request, "update-user", decide, authorize=_authorize(lake)).run()
-
-
-async def find_users(lake: Lake, emails: Collection[str]) -> Collection[str]:
-    """Those of the addresses that belong to a user."""
-    keys = [lake.layout.user(user_id(email)) for email in emails]
-    found = await gather_in_batches(keys, lambda key: _user_cell(lake, key).read(), at_once=READS_AT_ONCE)
-    live = {user.value.email for user in found if user and user.value.state == "live"}
-    return live.intersection(emails)
+    return await _changed(lake, request, "update-user", decide)
 
 
 async def drop_user(lake: Lake, id_: str, request: Request) -> None:
-    """Drop a user; its grants and memberships go first, so that no crash leaves them behind."""
-    await authorize_metastore(lake)
-    found = await _user_cell(lake, lake.layout.user(id_)).read()
-    email = found.value.email if found else ""
+    """Drop a user with its grants and memberships, by one swap."""
 
-    def forget(authority: Authority) -> SecurityEdit:
-        principal = authority.principal_named(email)
-        return without_subject(authority, principal.id) if principal else SecurityEdit()
+    def decide(authority: Authority) -> SecurityEdit:
+        return drop_edit(authority, _require_user(authority, id_))
 
-    if (await lake.feature(Security).read()).principal_named(email):
-        await SecurityChange(lake, request, "drop-principal", forget).run()
-
-    def decide(found: User | None) -> User:
-        return replace(_require_live(found, id_), state="dropped", changed_ms=lake.clock.now_ms())
-
-    cell = _user_cell(lake, lake.layout.user(id_))
-    await RecordChange(lake, cell, request, "drop-user", decide, authorize=_authorize(lake)).run()
+    await SecurityChange(lake, request, "drop-user", decide, administrator_check(lake)).run()
 
 
-def _authorize(lake: Lake) -> Callable[[object], Awaitable[None]]:
-    """A6: only who manages the metastore changes users."""
-
-    async def authorize(_user: object) -> None:
-        await authorize_metastore(lake)
-
-    return authorize
+async def _changed(
+    lake: Lake, request: Request, operation: str, decide: Callable[[Authority], SecurityEdit]
+) -> Principal:
+    answer = await SecurityChange(lake, request, operation, decide, administrator_check(lake)).run()
+    return msgspec.json.decode(answer, type=Principal)
 
 
-def _user_cell(lake: Lake, key: str) -> Cell[User]:
-    return Cell(lake.store, key, User, lake.clock)
+def _without_credentials(user: Principal) -> Principal:
+    """The user for an answer, which is stored for replays: without the hashes of its API keys."""
+    return replace(user, secrets=(), api_keys=())
 
 
-def _require_live(user: User | None, id_: str) -> User:
-    if user is None or user.state == "dropped":
+def _require_user(authority: Authority, id_: str) -> Principal:
+    found = authority.principal(id_)
+    if found is None or found.kind != "user":
         raise user_not_found(id_)
-    return user
+    return found

@@ -1,6 +1,6 @@
 """The grants on securables, in the manifest: who has them, who may change them, and what somebody may do."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -19,7 +19,7 @@ from sandur.catalog.grants import (
 from sandur.catalog.identifiers import Identifier, Kind, parse_full_name, parse_schema_name
 from sandur.catalog.privileges import Chain, Link, SecurableType
 from sandur.catalog.records import RegistryEntry, Request
-from sandur.catalog.security import Authority, Caller, Principal
+from sandur.catalog.security import Authority, Caller
 from sandur.catalog.storage_registry import (
     StorageRegistry,
     credential_named,
@@ -35,7 +35,7 @@ from sandur.operations.containers.records import catalog_not_found
 from sandur.operations.delta.tables import table_not_found
 from sandur.operations.lake import Lake
 from sandur.operations.name_access import visible_chain
-from sandur.operations.security import SecurityChange, SecurityEdit, metastore_id
+from sandur.operations.security import SecurityChange, SecurityEdit, current_authority, metastore_id
 from sandur.operations.tables.names import (
     EVERY_FORMAT,
     ResolvedName,
@@ -45,7 +45,6 @@ from sandur.operations.tables.names import (
     resolve_name,
 )
 from sandur.operations.transactions.resolution import abort_pending
-from sandur.operations.unity.access import find_users
 from sandur.operations.unity.securables import securable_not_found
 from sandur.storage.cell import Attempts
 
@@ -80,7 +79,7 @@ async def load_grants(lake: Lake, securable_type: SecurableType, full_name: str)
 
     Who may change the grants gets all of them, and every other caller its own ones.
     """
-    authority = await lake.feature(Security).read()
+    authority = await current_authority(lake)
     target = await find_target(lake, authority, securable_type, full_name)
     require(lake, authority, target.chain, missing=target.missing)
     granted, access = authority.granted(target.id), lake.access
@@ -107,9 +106,7 @@ async def update_grants(
         raise Invalid(f"A fenced change needs a single table, not a {securable_type}")
     if securable_type == "catalog" and lake.access is None:
         await ensure_catalog(lake, full_name)
-    users = await find_users(lake, {change.principal for change in changes})
-    made = {name: Principal(id=lake.clock.new_uuid(), name=name, kind="user") for name in users}
-    change = _GrantsChange(lake, securable_type, full_name, changes, request, made)
+    change = _GrantsChange(lake, securable_type, full_name, changes, request)
     answer = await SecurityChange(lake, request, UPDATE_GRANTS, change.decide, change.authorize).run()
     if is_fenced and change.target and change.target.found:
         await _fence(lake, change.target.found)
@@ -118,14 +115,13 @@ async def update_grants(
 
 @dataclass
 class _GrantsChange:
-    """One request to change grants; `made` are principals that the change registers, by name."""
+    """One request to change grants."""
 
     lake: Lake
     securable_type: SecurableType
     full_name: str
     changes: Sequence[GrantChange]
     request: Request
-    made: Mapping[str, Principal]
     target: Target | None = None
 
     async def authorize(self, authority: Authority) -> None:
@@ -139,19 +135,13 @@ class _GrantsChange:
     def decide(self, authority: Authority) -> SecurityEdit:
         if self.target is None:
             raise Unavailable("the securable was not found before its grants were changed")
-        ids: dict[str, str | None] = {}
-        added: dict[str, Principal | None] = {}
-        for name in {change.principal for change in self.changes}:
-            ids[name] = subject_id(authority, name) or _own_id(self.request, name)
-            if ids[name] is None and (principal := self.made.get(name)):
-                ids[name], added[principal.id] = principal.id, principal
+        named = {change.principal for change in self.changes}
+        ids = {name: subject_id(authority, name) or _own_id(self.request, name) for name in named}
         object_id, record = self.target.id, self.target.record.removeprefix(self.lake.layout.root)
         before = authority.granted(object_id)
         after = apply_changes(before, self.target.chain, self.changes, ids, record=record)
-        names = {principal.id: principal.name for principal in self.made.values()}
-        answer = {names.get(name, name): held for name, held in assignments_of(authority, after).items()}
         grants = {} if after == before else {object_id: after}
-        return SecurityEdit(principals=added, grants=grants, answer=dict(sorted(answer.items())))
+        return SecurityEdit(grants=grants, answer=assignments_of(authority, after))
 
 
 async def _fence(lake: Lake, found: ResolvedName) -> None:

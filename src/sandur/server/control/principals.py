@@ -34,15 +34,15 @@ class NewCredentialRequest(msgspec.Struct, frozen=True):
 async def create_principal(call: Call) -> Answer:
     body = call.body(NewPrincipal, "principal")
     made = await operations.create_principal(call.lake, body.name, body.kind, body.groups, call.request())
-    return _answer(made, status=_CREATED)
+    return answer_with(made, status=_CREATED)
 
 
 async def list_principals(call: Call) -> Answer:
-    return _answer({"principals": await operations.list_principals(call.lake)})
+    return answer_with({"principals": await operations.list_principals(call.lake)})
 
 
 async def load_principal(call: Call) -> Answer:
-    return _answer(await operations.load_principal(call.lake, call.value("name")))
+    return answer_with(await operations.load_principal(call.lake, call.value("name")))
 
 
 async def drop_principal(call: Call) -> Answer:
@@ -53,18 +53,18 @@ async def drop_principal(call: Call) -> Answer:
 async def update_principal(call: Call) -> Answer:
     body = call.body(PrincipalChange, "principal")
     name, request = call.value("name"), call.request()
-    return _answer(await operations.set_disabled(call.lake, name, request, is_disabled=body.disabled))
+    return answer_with(await operations.set_disabled(call.lake, name, request, is_disabled=body.disabled))
 
 
 async def set_groups(call: Call) -> Answer:
     """Accepts `{"groups": […]}` and a bare list."""
     groups = call.body_or_list(GroupNames, "groups")
     names = groups.groups if isinstance(groups, GroupNames) else groups
-    return _answer(await operations.set_groups(call.lake, call.value("name"), names, call.request()))
+    return answer_with(await operations.set_groups(call.lake, call.value("name"), names, call.request()))
 
 
 async def revoke_tokens(call: Call) -> Answer:
-    return _answer(await operations.revoke_tokens(call.lake, call.value("name"), call.request()))
+    return answer_with(await operations.revoke_tokens(call.lake, call.value("name"), call.request()))
 
 
 async def create_secret(call: Call) -> Answer:
@@ -82,11 +82,11 @@ async def create_api_key(call: Call) -> Answer:
 
 
 async def list_api_keys(call: Call) -> Answer:
-    return _answer({"api_keys": (await operations.load_principal(call.lake, call.value("name"))).api_keys})
+    return answer_with({"api_keys": (await operations.load_principal(call.lake, call.value("name"))).api_keys})
 
 
 async def list_secrets(call: Call) -> Answer:
-    return _answer({"secrets": (await operations.load_principal(call.lake, call.value("name"))).secrets})
+    return answer_with({"secrets": (await operations.load_principal(call.lake, call.value("name"))).secrets})
 
 
 async def remove_secret(call: Call) -> Answer:
@@ -103,7 +103,7 @@ async def load_self(call: Call) -> Answer:
     """Who the caller is: its principal, its groups and roles, its workspace, and when its token ends."""
     principal, groups = await operations.describe_caller(call.lake)
     identity = call.identity
-    return _answer(
+    return answer_with(
         {
             "id": principal.id if principal else identity.caller.id,
             "name": identity.principal,
@@ -130,7 +130,7 @@ async def describe_login(call: Call) -> Answer:
         }
         for one in call.settings.oidc
     ]
-    return _answer({"authentication": call.settings.authentication, "issuers": issuers if is_on else []})
+    return answer_with({"authentication": call.settings.authentication, "issuers": issuers if is_on else []})
 
 
 async def publish_keys(call: Call) -> Answer:
@@ -144,9 +144,9 @@ def _lifetime(call: Call) -> int | None:
 
 def _credential_answer(made: operations.NewCredential, **secret: str | None) -> Answer:
     known = {name: value for name, value in secret.items() if value is not None}
-    return _answer({**msgspec.to_builtins(made.info), **known}, status=_CREATED)
+    return answer_with({**msgspec.to_builtins(made.info), **known}, status=_CREATED)
 
 
-def _answer(value: msgspec.Struct | Mapping[str, object], *, status: int = 200) -> Answer:
+def answer_with(value: msgspec.Struct | Mapping[str, object], *, status: int = 200) -> Answer:
     # An answer may contain a secret: no cache may keep it.
     return json_answer(msgspec.json.encode(value), NO_STORE, status=status)

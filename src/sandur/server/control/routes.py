@@ -6,7 +6,7 @@ from sandur.catalog import privileges
 from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
 from sandur.operations.identity.principals import OTHERS
 from sandur.server.app import Dialect, Route, Router
-from sandur.server.control import audit, grants, principals, restrictions
+from sandur.server.control import audit, grants, groups, principals, restrictions
 from sandur.server.control.errors import ERRORS
 
 _ADMINISTRATOR: Final = Needs("metastore", privileges.MANAGED)
@@ -31,6 +31,11 @@ ROUTES: Final = (
     Route("DELETE", _PRINCIPAL + "/secrets/{id}", "removeSecret", principals.remove_secret, _SELF),
     Route("POST", _PRINCIPAL + "/api-keys", "createApiKey", principals.create_api_key, _SELF),
     Route("GET", _PRINCIPAL + "/api-keys", "listApiKeys", principals.list_api_keys, _SELF),
+    Route("POST", "/groups", "createGroup", groups.create_group, _ADMINISTRATOR),
+    Route("GET", "/groups", "listGroups", groups.list_groups, _ADMINISTRATOR),
+    Route("GET", "/groups/{name}", "loadGroup", groups.load_group, _ADMINISTRATOR),
+    Route("PUT", "/groups/{name}/members", "setMembers", groups.set_members, _ADMINISTRATOR),
+    Route("DELETE", "/groups/{name}", "dropGroup", groups.drop_group, _ADMINISTRATOR),
     Route("GET", _GRANTS, "loadGrants", grants.load_grants, privileges.READ_GRANTS),
     Route("PATCH", _GRANTS, "updateGrants", grants.update_grants, privileges.CHANGE_GRANTS),
     Route(

@@ -1,13 +1,14 @@
 """Handlers for users (SCIM) and tokens (OAuth 2)."""
 
 import datetime as dt
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
-from sandur.catalog.users import Email, User, UserResource, filter_users, resource_of, user_id
-from sandur.errors import BadRequest, NotFound
+from sandur.catalog.security import Principal
+from sandur.catalog.users import Email, PatchOperation, UserResource, filter_named, patched_user, resource_of
+from sandur.errors import BadRequest
 from sandur.operations.unity import access as operations
 from sandur.server.authentication.oauth import ACCESS_TOKEN_TYPE, OAuthProblem, grant_token
 from sandur.server.context import Call, whole_number
@@ -20,19 +21,20 @@ _PAGE_MAX: Final = 1_000
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
+class Patch(msgspec.Struct, frozen=True):
+    """The body of a SCIM patch."""
+
+    operations: tuple[PatchOperation, ...] = msgspec.field(name="Operations")
+
+
 async def create_user(call: Call) -> Answer:
     body = call.body(UserResource, "user")
     return answer_with(_resource(await operations.create_user(call.lake, body, call.request())))
 
 
 async def list_users(call: Call) -> Answer:
-    start = whole_number(call.query.get("startIndex") or "1", "startIndex")
-    count = whole_number(call.query.get("count") or str(_PAGE_MAX), "count")
-    users = filter_users(await operations.list_users(call.lake), call.query.get("filter"))
-    first = max(start, 1)
-    page: Sequence[User] = users[first - 1 : first - 1 + min(max(count, 0), _PAGE_MAX)]
-    counts = {"totalResults": len(users), "itemsPerPage": len(page), "startIndex": first}
-    return answer_with({**counts, "Resources": [_resource(user) for user in page]})
+    users = filter_named(await operations.list_users(call.lake), call.query.get("filter"))
+    return answer_page(call, users, _resource)
 
 
 async def load_user(call: Call) -> Answer:
@@ -45,19 +47,26 @@ async def update_user(call: Call) -> Answer:
     return answer_with(_resource(changed))
 
 
+async def patch_user(call: Call) -> Answer:
+    body = patched_user(call.body(Patch, "patch").operations)
+    changed = await operations.update_user(call.lake, call.value("id"), body, call.request())
+    return answer_with(_resource(changed))
+
+
 async def delete_user(call: Call) -> Answer:
     await operations.drop_user(call.lake, call.value("id"), call.request())
     return json_answer(b"{}")
 
 
 async def load_self(call: Call) -> Answer:
-    """The user who makes the request; without a user record it is described by its token."""
-    principal = call.identity.principal
-    try:
-        return answer_with(_resource(await operations.load_user(call.lake, user_id(principal))))
-    except NotFound:
-        email = Email(principal, primary=True)
-        return answer_with(UserResource(id=user_id(principal), display_name=principal, emails=(email,), active=True))
+    """The principal who makes the request; one that is not registered is described by its token."""
+    identity = call.identity
+    found = await operations.find_own_user(call.lake, identity.principal)
+    if found:
+        return answer_with(_resource(found))
+    email = Email(identity.principal, primary=True)
+    me = UserResource(id=identity.caller.id, display_name=identity.principal, emails=(email,), active=True)
+    return answer_with(me)
 
 
 async def get_token(call: Call) -> Answer:
@@ -97,9 +106,22 @@ def _cookie(value: str, seconds: int) -> bytes:
     return f"{_COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict".encode("ascii")
 
 
-def _resource(user: User) -> UserResource:
-    return resource_of(user, _time(user.created_ms), _time(user.changed_ms))
+R = TypeVar("R")
 
 
-def _time(milliseconds: int) -> str:
+def answer_page(call: Call, found: Sequence[R], resource: Callable[[R], msgspec.Struct]) -> Answer:
+    """A page of resources, as SCIM counts them: from 1."""
+    start = whole_number(call.query.get("startIndex") or "1", "startIndex")
+    count = whole_number(call.query.get("count") or str(_PAGE_MAX), "count")
+    first = max(start, 1)
+    page = found[first - 1 : first - 1 + min(max(count, 0), _PAGE_MAX)]
+    counts = {"totalResults": len(found), "itemsPerPage": len(page), "startIndex": first}
+    return answer_with({**counts, "Resources": [resource(one) for one in page]})
+
+
+def _resource(user: Principal) -> UserResource:
+    return resource_of(user, scim_time(user.created_ms), scim_time(user.changed_ms))
+
+
+def scim_time(milliseconds: int) -> str:
     return (_EPOCH + dt.timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")

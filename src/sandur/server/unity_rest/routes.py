@@ -5,7 +5,7 @@ from typing import Final
 from sandur.catalog import privileges
 from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
 from sandur.server.app import Dialect, Route, Router
-from sandur.server.unity_rest import access, catalogs, grants, securables, storage, tables
+from sandur.server.unity_rest import access, catalogs, grants, groups, securables, storage, tables
 from sandur.server.unity_rest.errors import ERRORS
 
 _STAGE_TABLE: Final = Needs("schema", privileges.CREATE_TABLE)
@@ -235,7 +235,14 @@ CONTROL_ROUTES: Final = (
     Route("GET", "/scim2/Users", "listUsers", access.list_users, Needs("metastore", privileges.MANAGED)),
     Route("GET", "/scim2/Users/{id}", "getUser", access.load_user, Needs("metastore", privileges.MANAGED)),
     Route("PUT", "/scim2/Users/{id}", "updateUser", access.update_user, Needs("metastore", privileges.MANAGED)),
+    Route("PATCH", "/scim2/Users/{id}", "patchUser", access.patch_user, Needs("metastore", privileges.MANAGED)),
     Route("DELETE", "/scim2/Users/{id}", "deleteUser", access.delete_user, Needs("metastore", privileges.MANAGED)),
+    Route("POST", "/scim2/Groups", "createGroup", groups.create_group, Needs("metastore", privileges.MANAGED)),
+    Route("GET", "/scim2/Groups", "listGroups", groups.list_groups, Needs("metastore", privileges.MANAGED)),
+    Route("GET", "/scim2/Groups/{id}", "getGroup", groups.load_group, Needs("metastore", privileges.MANAGED)),
+    Route("PUT", "/scim2/Groups/{id}", "updateGroup", groups.update_group, Needs("metastore", privileges.MANAGED)),
+    Route("PATCH", "/scim2/Groups/{id}", "patchGroup", groups.patch_group, Needs("metastore", privileges.MANAGED)),
+    Route("DELETE", "/scim2/Groups/{id}", "deleteGroup", groups.delete_group, Needs("metastore", privileges.MANAGED)),
     Route("GET", "/scim2/Me", "getSelf", access.load_self, AUTHENTICATED),
     Route("POST", "/auth/tokens", "getUnityToken", access.get_token, OPEN),
     Route("POST", "/auth/logout", "logout", access.logout, OPEN),
