@@ -133,6 +133,13 @@ OPERATIONS: Final[dict[str, dict[str, dict[str, str]]]] = {
     "control": {
         "createUser": {"": "manage principals"},
         "listUsers": {"": "manage principals"},
+        "patchUser": {"": "manage principals"},
+        "createGroup": {"": "manage principals"},
+        "listGroups": {"": "manage principals"},
+        "getGroup": {"": "manage principals"},
+        "updateGroup": {"": "manage principals"},
+        "patchGroup": {"": "manage principals"},
+        "deleteGroup": {"": "manage principals"},
         "getUser": {"": "manage principals"},
         "updateUser": {"": "manage principals"},
         "deleteUser": {"": "manage principals"},
