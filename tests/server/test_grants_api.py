@@ -9,6 +9,7 @@ from tests.server.conftest import Catalogs
 from tests.server.logins import SECURED, bearer, make_principal
 
 GRANTS = "/api/sandur/v1/grants"
+EFFECTIVE = "/api/sandur/v1/effective-privileges"
 LOGIN = "/api/sandur/v1/login"
 
 
@@ -70,9 +71,9 @@ async def test_effective_privileges_say_where_each_one_comes_from(secured: httpx
     await grant(secured, admin, "catalog/main", principal="writers", add=["USE CATALOG"])
     await grant(secured, admin, "schema/main.sales", principal="etl", add=["SELECT"])
 
-    own = await secured.get(f"{GRANTS}/schema/main.sales/effective", headers=etl)
-    others = await secured.get(f"{GRANTS}/schema/main.sales/effective?principal=admin", headers=etl)
-    explained = await secured.get(f"{GRANTS}/schema/main.sales/effective?principal=etl", headers=admin)
+    own = await secured.get(f"{EFFECTIVE}/schema/main.sales", headers=etl)
+    others = await secured.get(f"{EFFECTIVE}/schema/main.sales?principal=admin", headers=etl)
+    explained = await secured.get(f"{EFFECTIVE}/schema/main.sales?principal=etl", headers=admin)
 
     found = [tuple(one.values()) for one in own.json()["privileges"]]
     assert found == [("USE CATALOG", "catalog", "main", "writers"), ("SELECT", "schema", "main.sales", "etl")]

@@ -127,7 +127,11 @@ async def _found(session: Session, securable: Securable) -> Securable:
 
 
 def _path(securable: Securable) -> str:
-    return f"{API}/grants/{securable.types[0]}/{quote(securable.name, safe='')}"
+    return f"{API}/grants/{_parts(securable)}"
+
+
+def _parts(securable: Securable) -> str:
+    return f"{securable.types[0]}/{quote(securable.name, safe='')}"
 
 
 def show_grants(name: str, flags: ServerFlags, *, principal: str | None) -> None:
@@ -135,10 +139,10 @@ def show_grants(name: str, flags: ServerFlags, *, principal: str | None) -> None
     wanted = parse_securable(name)
 
     async def load(session: Session) -> dict[str, Any]:
-        path = _path(await _found(session, wanted)).removeprefix(API)
-        return dict(
-            await (fetch(session, f"{path}/effective", principal=principal) if principal else fetch(session, path))
-        )
+        parts = _parts(await _found(session, wanted))
+        if principal:
+            return dict(await fetch(session, f"/effective-privileges/{parts}", principal=principal))
+        return dict(await fetch(session, f"/grants/{parts}"))
 
     found = run_on_server(load, flags)
     if flags.as_json:

@@ -2,11 +2,10 @@
 
 import asyncio
 import datetime as dt
-import json
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-import httpx
 import msgspec
 from rich.box import SIMPLE
 from rich.console import Console
@@ -14,19 +13,19 @@ from rich.table import Table
 
 from sandur.catalog.audit import AuditFilter, AuditRecord
 from sandur.cli.store_admin import StoreFlags, run_on_store
+from sandur.client.profiles import user_profiles
+from sandur.client.sessions import API, connected, find_target
 from sandur.clock import SystemClock
-from sandur.errors import Forbidden, Unavailable
 from sandur.operations.audit.search import LAST_MS, AuditPage, search_audit, time_of
 from sandur.operations.lake import Lake
 
 _PAGE_SIZE: Final = 1_000
 _PAGES_MAX: Final = 100_000
-_SECONDS_MAX: Final = 60.0
 _SECOND_CHARS: Final = 19
 
 
 class AuditFlags(NamedTuple):
-    """What to search and how much to print. Without `uri`, the store is read."""
+    """What to search and how much to print. Without `uri` and `profile`, the store is read."""
 
     filters: Mapping[str, str]
     since: str
@@ -34,6 +33,7 @@ class AuditFlags(NamedTuple):
     limit: int
     uri: str | None = None
     token: str | None = None
+    profile: str | None = None
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -49,9 +49,10 @@ class _Found(NamedTuple):
 
 def show_audit(flags: AuditFlags, store: StoreFlags, *, as_json: bool) -> None:
     """Print the records, oldest first: as a table, or as lines of JSON."""
-    found = (
-        _from_server(flags) if flags.uri else run_on_store(lambda lake: _on_store(lake, flags), store, access="read")
-    )
+    if flags.uri or flags.profile:
+        found = _from_server(flags)
+    else:
+        found = run_on_store(lambda lake: _on_store(lake, flags), store, access="read")
     errors = Console(stderr=True, highlight=False)
     if as_json:
         for record in found.records:
@@ -109,28 +110,17 @@ def _from_server(flags: AuditFlags) -> _Found:
     query = {**flags.filters, "since": str(time_of(flags.since, now_ms)), "page_size": str(_PAGE_SIZE)}
     if flags.until:
         query["until"] = str(time_of(flags.until, now_ms))
-    headers = {"authorization": f"Bearer {flags.token}"} if flags.token else {}
-    url = f"{(flags.uri or '').rstrip('/')}/api/sandur/v1/audit"
+    profiles = user_profiles(os.environ)
+    target = find_target(profiles, profile=flags.profile, server=flags.uri, environment=os.environ)
+    target = target._replace(token=flags.token or target.token)
 
     async def run() -> _Found:
-        async with httpx.AsyncClient(headers=headers, timeout=_SECONDS_MAX) as client:
+        async with connected(target, profiles, SystemClock()) as session:
 
             async def load(token: str | None) -> _Answer:
-                answer = await client.get(url, params={**query, **({"page_token": token} if token else {})})
-                if not answer.is_success:
-                    raise Forbidden(f"{url}: {answer.status_code} {_message(answer)}")
-                return msgspec.json.decode(answer.content, type=_Answer)
+                page = {**query, **({"page_token": token} if token else {})}
+                return msgspec.json.decode(await session.request("GET", f"{API}/audit", query=page), type=_Answer)
 
             return await _collect(flags.limit, load)
 
-    try:
-        return asyncio.run(run())
-    except httpx.HTTPError as error:
-        raise Unavailable(f"{url}: no answer: {error}") from error
-
-
-def _message(answer: httpx.Response) -> str:
-    try:
-        return str(answer.json()["error"]["message"])
-    except (json.JSONDecodeError, KeyError, TypeError):
-        return answer.reason_phrase
+    return asyncio.run(run())

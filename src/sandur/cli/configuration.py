@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, Literal
@@ -46,6 +46,7 @@ class SparkConfigOptions:
     uri: str | None = None
     token: str | None = None
     with_keys: bool = False
+    profile: str | None = None
 
 
 def output_form(*, as_json: bool, as_submit: bool, as_properties: bool) -> Form:
@@ -89,6 +90,11 @@ def show_spark_config(
     flags: SparkConfigOptions, *, form: Form, versions: Versions, store: str | None = None, config: Path | None = None
 ) -> None:
     settings = load_settings(file=config, environment=os.environ, flags={"store": store})
+    if flags.profile:
+        from sandur.client.sessions import load_login  # noqa: PLC0415 - only for logins
+
+        login = load_login(flags.profile, os.environ, server=flags.uri)
+        flags = replace(flags, uri=login.server, token=flags.token or login.token or None)
     found = connections(settings, flags)
     options = session_options(*found, versions=versions)
     if form == "table":
@@ -105,7 +111,7 @@ def _show_table(options: Mapping[str, str], found: Sequence[Connection], *, need
         table.add_row(key, _HIDDEN if key.endswith(SECRET_KEYS) else value)
     console.print(table)
     if needs_token:
-        console.print("The server requires a token: pass --token with a token or an API key of a principal.")
+        console.print("The server requires a token: log in and pass --profile, or pass --token with an API key.")
     console.print(f"Table names in Spark: [bold]{found[0].name}.<namespace>.<table>[/]", soft_wrap=True)
     console.print("Other forms: --submit (flags), --properties (spark-defaults.conf), --json", soft_wrap=True)
     console.print("In Python: [bold]sandur.spark.session()[/]", soft_wrap=True)

@@ -17,9 +17,18 @@ from sandur.cli.flags import ServerFlags
 from sandur.cli.output import print_json, print_rows, say
 from sandur.client.openid import Issuer, Provider, discover, is_private
 from sandur.client.profiles import Credentials, Profile, check_name, require_profile, user_profiles
-from sandur.client.sessions import API, LoginDescription, Session, Target, checked_server, connected, find_target
+from sandur.client.sessions import (
+    API,
+    LoginDescription,
+    Session,
+    Target,
+    checked_server,
+    connected,
+    find_target,
+    load_login,
+)
 from sandur.clock import Clock, SystemClock
-from sandur.errors import BadRequest, SandurError
+from sandur.errors import BadRequest, SandurError, Unauthenticated
 
 T = TypeVar("T")
 
@@ -251,6 +260,17 @@ def show_profiles(flags: ServerFlags) -> None:
     print_rows(
         ["", "profile", "server", "state"], rows, empty="No profiles. Create one with: sandur login --server URL"
     )
+
+
+def print_token(flags: ServerFlags) -> None:
+    """Print the token for the server, for a program that takes one."""
+    found = load_login(flags.profile, os.environ, server=flags.server)
+    if not found.token:
+        raise Unauthenticated(f"{found.server}: not logged in; log in with: sandur login --server {found.server}")
+    if flags.as_json:
+        print_json({"server": found.server, "token": found.token})
+        return
+    print(found.token)  # noqa: T201 - output for machines
 
 
 def use_profile(name: str) -> None:

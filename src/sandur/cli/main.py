@@ -50,6 +50,10 @@ StoreOption = Annotated[
     typer.Option("--store", metavar="URL", help="A folder, file://, s3://, gs://, az:// or memory:"),
 ]
 ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A TOML file with settings")]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option("--profile", metavar="NAME", envvar="SANDUR_PROFILE", help="Server and token of `sandur login`"),
+]
 AllowLocationOption = Annotated[
     list[str] | None,
     typer.Option("--allow-location", metavar="URL", help="Where tables may lie outside the store; repeatable"),
@@ -252,6 +256,9 @@ def audit(  # noqa: PLR0913 - one parameter per flag
     token: Annotated[
         str | None, typer.Option("--token", envvar="SANDUR_TOKEN", help="With --uri: the token of an administrator")
     ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", metavar="NAME", help="Ask the server of this profile of sandur login")
+    ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="The tenant, on a store")] = None,
     workspace: Annotated[str | None, typer.Option("--workspace", help="The workspace, on a store")] = None,
     store: StoreOption = None,
@@ -264,7 +271,7 @@ def audit(  # noqa: PLR0913 - one parameter per flag
 
     filters = {"principal": principal, "operation": operation, "securable": securable, "kind": kind}
     given = {name: text for name, text in {**filters, "decision": "denied" if denied else ""}.items() if text}
-    flags = AuditFlags(given, since, until, limit, uri, token)
+    flags = AuditFlags(given, since, until, limit, uri, token, profile)
     show_audit(flags, StoreFlags(store, config, (), tenant, workspace), as_json=output == "json")
 
 
@@ -279,6 +286,7 @@ def spark_config(  # noqa: PLR0913 - one parameter per flag
         str | None, typer.Option("--uri", metavar="URL", help="The server; default: from the settings")
     ] = None,
     token: Annotated[str | None, typer.Option("--token", help="The token for the server")] = None,
+    profile: ProfileOption = None,
     with_keys: Annotated[bool, typer.Option("--with-keys", help="Include the S3 keys of the settings")] = False,
     spark: Annotated[str, typer.Option("--spark", metavar="VERSION", help="Default: the installed PySpark")] = "",
     iceberg: Annotated[str, typer.Option("--iceberg", metavar="VERSION", help="Iceberg's runtime")] = "1.11.0",
@@ -293,7 +301,7 @@ def spark_config(  # noqa: PLR0913 - one parameter per flag
     from sandur.spark import Versions  # noqa: PLC0415 - starts fast
 
     form = output_form(as_json=as_json, as_submit=as_submit, as_properties=as_properties)
-    flags = SparkConfigOptions(catalogs=catalog or (), uri=uri, token=token, with_keys=with_keys)
+    flags = SparkConfigOptions(catalogs=catalog or (), uri=uri, token=token, with_keys=with_keys, profile=profile)
     show_spark_config(flags, form=form, versions=Versions(spark=spark, iceberg=iceberg), store=store, config=config)
 
 

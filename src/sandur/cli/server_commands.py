@@ -99,6 +99,14 @@ def list_profiles(flags: ServerFlags) -> None:
     show_profiles(flags)
 
 
+@server_command(profiles, "token")
+def print_token(flags: ServerFlags) -> None:
+    """Print the token of a profile, renewed if needed, for another program: SANDUR_TOKEN=$(sandur profile token)."""
+    from sandur.cli.login import print_token as print_  # noqa: PLC0415 - starts fast
+
+    print_(flags)
+
+
 @profiles.command("use")
 def use_profile(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
     """Choose the profile of commands that name none."""

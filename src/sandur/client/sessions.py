@@ -1,7 +1,9 @@
 """Requests to a server as the person or program of a profile, whose token is renewed in time."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 import httpx
@@ -9,8 +11,8 @@ import msgspec
 
 from sandur import __version__
 from sandur.client.openid import Issuer, Tokens, discover
-from sandur.client.profiles import Credentials, Profile, Profiles, check_name, require_profile
-from sandur.clock import Clock
+from sandur.client.profiles import Credentials, Profile, Profiles, check_name, require_profile, user_profiles
+from sandur.clock import Clock, SystemClock
 from sandur.errors import (
     BadRequest,
     Conflict,
@@ -260,6 +262,29 @@ async def connected(target: Target, profiles: Profiles, clock: Clock) -> AsyncIt
     headers = {"User-Agent": f"sandur/{__version__}"}
     async with httpx.AsyncClient(timeout=_SECONDS_MAX, headers=headers, follow_redirects=False) as http:
         yield Session(http, target, profiles, clock)
+
+
+class Login(NamedTuple):
+    """The server of a profile and a token for it, for another program; empty if the server needs none."""
+
+    server: str
+    token: str
+
+    def __repr__(self) -> str:
+        return f"Login(server={self.server!r})"
+
+
+def load_login(profile: str | None, environment: Mapping[str, str], *, server: str | None = None) -> Login:
+    """The login of a profile, renewed if it ends soon. It may be called where an event loop runs, as in a notebook."""
+    profiles = user_profiles(environment)
+    target = find_target(profiles, profile=profile, server=server, environment=environment)
+
+    async def load() -> Login:
+        async with connected(target, profiles, SystemClock()) as session:
+            return Login(target.server, await session.token())
+
+    with ThreadPoolExecutor(max_workers=1) as threads:
+        return threads.submit(lambda: asyncio.run(load())).result()
 
 
 def _failed(server: str, method: str, error: httpx.HTTPError) -> SandurError:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from sandur.errors import BadRequest, Invalid, Unfit
@@ -111,6 +111,17 @@ class Connection:
     s3: S3Store | None = None
     io_impl: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_profile(cls, profile: str | None = None, **options: Any) -> "Connection":  # noqa: ANN401 - its fields
+        """The connection to the server of a profile of `sandur login`, with its token; None is the current profile.
+
+        Iceberg renews the token while the session runs. `options` are the other fields.
+        """
+        from sandur.client.sessions import load_login  # noqa: PLC0415 - only for logins
+
+        login = load_login(profile, os.environ)
+        return cls(**{"uri": login.server, "token": login.token or None, **options})
 
     @property
     def reads_s3(self) -> bool:

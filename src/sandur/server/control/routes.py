@@ -40,13 +40,6 @@ ROUTES: Final = (
     Route("PATCH", _GRANTS, "updateGrants", grants.update_grants, privileges.CHANGE_GRANTS),
     Route(
         "GET",
-        _GRANTS + "/effective",
-        "loadEffectivePrivileges",
-        grants.load_effective_privileges,
-        privileges.READ_GRANTS,
-    ),
-    Route(
-        "GET",
         "/effective-privileges/{securable_type}/{full_name}",
         "loadEffectivePrivileges",
         grants.load_effective_privileges,
