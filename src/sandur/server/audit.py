@@ -115,9 +115,8 @@ def _denied(ended: Ended) -> bool:
 
 
 def _record(ended: Ended, layout: Layout, kind: AuditKind, sampled: float) -> AuditRecord:
-    identity, headers, notes = ended.identity, ended.headers, ended.notes
+    headers, notes = ended.headers, ended.notes
     main, further = _decisions(ended)
-    caller = notes.logged_in or (identity.caller if identity else None)
     key = headers.get(b"idempotency-key")
     client = ended.scope.get("client")
     traced = headers.get(b"traceparent")
@@ -133,11 +132,7 @@ def _record(ended: Ended, layout: Layout, kind: AuditKind, sampled: float) -> Au
         hide_secrets(ended.request_id) if b"x-request-id" in headers else ended.request_id,
         layout.tenant,
         layout.workspace,
-        caller.name if caller else "",
-        caller.id if caller and ended.access else "",
-        caller.actor.name if caller and caller.actor else "",
-        identity.issuer if identity else "",
-        identity.token_id if identity else "",
+        *_who(ended),
         client[0] if client else "",
         ended.protocol,
         main.securable_type,
@@ -158,6 +153,16 @@ def _record(ended: Ended, layout: Layout, kind: AuditKind, sampled: float) -> Au
         notes.credentials,
         sampled if kind == "read" and sampled < 1 else None,
     )
+
+
+def _who(ended: Ended) -> tuple[str, str, str, str, str]:
+    """The name and the id of the caller, for whom it acts, and the issuer and the id of its token."""
+    identity = ended.identity
+    caller = ended.notes.logged_in or (identity.caller if identity else None)
+    issuer, token_id = (identity.issuer, identity.token_id) if identity else ("", "")
+    if caller is None:
+        return "", "", "", issuer, token_id
+    return caller.name, caller.id if ended.access else "", caller.actor.name if caller.actor else "", issuer, token_id
 
 
 def _decisions(ended: Ended) -> tuple[AuditedDecision, tuple[AuditedDecision, ...]]:

@@ -29,7 +29,7 @@ from sandur.operations.delta.tables import (
 from sandur.operations.lake import Lake
 from sandur.operations.locations.placement import check_place
 from sandur.operations.name_access import check_parents, naming_missing_parent
-from sandur.operations.tables.creation import name_taken
+from sandur.operations.tables.drafts import name_taken
 from sandur.operations.tables.names import allowed_roots
 
 ENGINE: Final = "Sandur"

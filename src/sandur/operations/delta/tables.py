@@ -26,7 +26,8 @@ from sandur.operations.name_access import (
     naming_missing_parent,
 )
 from sandur.operations.receipts import DeltaReceipts, first_delta_commit
-from sandur.operations.tables.creation import Creation, Draft, NewRecord, name_taken
+from sandur.operations.tables.creation import Creation
+from sandur.operations.tables.drafts import Draft, NewRecord, name_taken
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.names import (
     EVERY_FORMAT,

@@ -170,24 +170,19 @@ class LocationClaims:
     def _refusal(self, one: Seen, how: Standing, me: Holder) -> Refusal | None:
         """Why this request must give way to a holder; None if that one is fenced instead."""
         text = next((text for own, text in self._places.items() if own.overlaps(one.address)), str(one.address))
-        is_shown = one.holder.workspace == me.workspace  # Other workspaces are not named.
-        who = f"{one.holder.what} {one.holder.owner}" if is_shown else "a location in use"
         match how:
             case "lives":
-                at = f" at {one.address}" if is_shown else ""
-                public = f"Invalid location {text}: it overlaps a location in use"
-                return Refusal(Invalid(f"Invalid location {text}: it overlaps {who}{at}", public_text=public))
+                return _overlap(text, one, me)
             case "purging":
-                dropped = f"table {one.holder.owner.identifier or one.holder.owner}" if is_shown else "table"
+                dropped = f"table {one.holder.owner.identifier or one.holder.owner}" if _is_named(one, me) else "table"
                 return Refusal(Busy(f"Location {text}: the files of the dropped {dropped} are being purged there"))
             case "staged":
-                is_same = is_shown and one.holder.owner.identifier == me.owner.identifier
-                is_ours = is_same or is_own_attempt(one.holder, me)
+                is_ours = is_own_attempt(one.holder, me) or _has_same_name(one, me)
                 return None if is_ours else Refusal(Busy(f"Location {text}: a staged table reserves it"))
             case "open":
                 if is_own_attempt(one.holder, me) or one.holder.rank > me.rank or not self._is_young(one.holder):
                     return None
-                return Refusal(Busy(f"Location {text}: another request is creating {who} there"))
+                return Refusal(Busy(f"Location {text}: another request is creating {_who(one, me)} there"))
             case "over":
                 return None
 
@@ -273,6 +268,25 @@ async def tidy_claim(
     if gone:
         await remove_holders(lake, address, found, gone)
     return gone
+
+
+def _overlap(text: str, one: Seen, me: Holder) -> Refusal:
+    at = f" at {one.address}" if _is_named(one, me) else ""
+    public = f"Invalid location {text}: it overlaps a location in use"
+    return Refusal(Invalid(f"Invalid location {text}: it overlaps {_who(one, me)}{at}", public_text=public))
+
+
+def _who(one: Seen, me: Holder) -> str:
+    return f"{one.holder.what} {one.holder.owner}" if _is_named(one, me) else "a location in use"
+
+
+def _is_named(one: Seen, me: Holder) -> bool:
+    """Whether errors name the holder: those of other workspaces are not named."""
+    return one.holder.workspace == me.workspace
+
+
+def _has_same_name(one: Seen, me: Holder) -> bool:
+    return _is_named(one, me) and one.holder.owner.identifier == me.owner.identifier
 
 
 def _values(found: Sequence[Found]) -> Sequence[tuple[Address, LocationClaim]]:

@@ -33,7 +33,7 @@ from sandur.operations.locations.placement import (
 from sandur.operations.name_access import authorize_places
 from sandur.operations.receipts import Receipts, tried_of
 from sandur.operations.tables.changes import named_places
-from sandur.operations.tables.creation import Creation, Draft, NewRecord, name_taken
+from sandur.operations.tables.creation import Creation
 from sandur.operations.tables.documents import (
     TABLES,
     Document,
@@ -48,6 +48,7 @@ from sandur.operations.tables.documents import (
     version_in_name,
     write_document,
 )
+from sandur.operations.tables.drafts import Draft, NewRecord, name_taken
 from sandur.operations.tables.manifest_places import check_added_manifests
 from sandur.operations.tables.names import (
     allowed_roots,

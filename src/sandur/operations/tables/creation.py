@@ -2,25 +2,22 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from sandur.catalog.identifiers import Format, Identifier, Kind
+from sandur.catalog.identifiers import Identifier
 from sandur.catalog.location_claims import Holder
 from sandur.catalog.records import (
-    AttemptedFile,
     BoundRecord,
-    Claim,
     Definite,
     NameRecord,
     Pointer,
     Request,
     head_of,
 )
-from sandur.errors import AlreadyExists, Busy, Invalid, SandurError, SwapLost
+from sandur.errors import Busy, Invalid, SandurError, SwapLost
 from sandur.operations.access import authorize_namespace
 from sandur.operations.idempotency import ClaimLost, claim_for
 from sandur.operations.index import update
@@ -36,7 +33,8 @@ from sandur.operations.locations.placement import (
     resolve_placed_namespace,
     uuid_taken,
 )
-from sandur.operations.tables.documents import missing_file, request_id
+from sandur.operations.tables.documents import missing_file
+from sandur.operations.tables.drafts import Draft, NewRecord, is_made_by, is_proof, sign_record
 from sandur.operations.tables.names import (
     NameSlot,
     ResolvedName,
@@ -50,103 +48,6 @@ from sandur.storage.cell import Attempts, Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT
 
 T = TypeVar("T")
-B = TypeVar("B", bound=BoundRecord)
-
-
-@dataclass(frozen=True)
-class NewRecord(Generic[T]):
-    """What a creation writes before the name: the pointer, and the answer to the client.
-
-    If there is a metadata file, `hint` is the location that the name remembers and `tried` is what the claim records.
-    `locations` are the folders of its files.
-    """
-
-    pointer: BoundRecord
-    answer: T
-    hint: str = ""
-    tried: AttemptedFile | None = None
-    locations: Sequence[str] = ()
-
-
-class Draft(Protocol[T]):
-    """What is to be created: its kind and format, its files, and the answer to the client.
-
-    `uuid` is the uuid that it must have; None if the creation chooses it. `is_named_by_uuid`: a thing of that uuid
-    under the name means that this very request was carried out before (C9). `situation` is the one for which the route
-    declares the right to create, empty for its main rule.
-    """
-
-    format: Format
-    uuid: str | None = None
-    is_named_by_uuid: bool = False
-    situation: str = ""
-
-    @property
-    def kind(self) -> Kind: ...
-
-    @property
-    def named_locations(self) -> Sequence[str]:
-        """The folders that the client chose; the catalog chooses the others."""
-        return ()
-
-    @property
-    def is_registered(self) -> bool:
-        """Whether its files exist already; they may lie where those of a dropped table lay (P2)."""
-        return False
-
-    def made(self, uuid: str) -> NewRecord[T]:
-        """The record for that uuid; `Creation` adds the name, the state, the request and the places.
-
-        It is called after the namespace was read, for `default_location`.
-        """
-
-    async def write(self, made: NewRecord[T]) -> None:
-        """Write the files that the pointer refers to, if there are any; when this returns, they exist."""
-        del made
-
-    async def found(self, pointer: Versioned[BoundRecord]) -> T | None:
-        """What a pointer refers to; None if its files do not exist."""
-
-    async def answered(self, claim: Claim) -> T:
-        """The answer to an earlier attempt whose claim is done."""
-
-    async def finish(self, pointer: BoundRecord) -> None:
-        """Write the receipt, if there is one, after the answer."""
-        del pointer
-
-    def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
-        """The error if the name is taken."""
-        return name_taken(identifier, by, self.kind)
-
-    def spent(self, pointer: BoundRecord) -> SandurError | None:
-        """The error if another request used the uuid; None if a fresh uuid will do."""
-        del pointer
-        return None
-
-
-def sign_record(lake: Lake, record: B, identifier: Identifier, request: Request) -> B:
-    """The record of a creation that is not confirmed yet, with its name, its request (S2) and its owner."""
-    signed = replace(
-        record,
-        state="unbound",
-        made_for=identifier,
-        made_by=request_id(request),
-        updated_ms=lake.clock.now_ms(),
-        owner=request.source.principal,
-        owner_id=request.source.principal_id,
-    )
-    # A3 (minted): grants name an id that no client chose.
-    return replace(signed, object_id=lake.clock.new_uuid()) if isinstance(signed, Pointer) else signed
-
-
-def is_made_by(pointer: Versioned[BoundRecord] | None, request: Request) -> bool:
-    """S2: whether an attempt of this very request made the pointer. The uuid alone is no proof."""
-    return pointer is not None and pointer.value.made_by == request_id(request)
-
-
-def is_proof(pointer: Versioned[BoundRecord] | None, request: Request) -> bool:
-    """N7: a pointer of this request that is live or dropped proves that the creation happened."""
-    return pointer is not None and is_made_by(pointer, request) and pointer.value.state in {"live", "dropped"}
 
 
 @dataclass
@@ -515,10 +416,3 @@ def _killed(record: BoundRecord) -> BoundRecord:
     if isinstance(record, Pointer):
         return replace(record, state="killed", head=None)
     return replace(record, state="killed")
-
-
-def name_taken(identifier: Identifier, by: NameRecord, kind: Kind) -> AlreadyExists:
-    """All kinds share one name space; clients read from the text which kind has the name."""
-    if by.kind == kind:
-        return AlreadyExists(f"{kind.capitalize()} already exists: {identifier}", subject=by.kind)
-    return AlreadyExists(f"{by.kind.capitalize()} with same name already exists: {identifier}", subject=by.kind)

@@ -31,7 +31,6 @@ from sandur.operations.receipts import Receipts
 from sandur.operations.tables.changes import Change
 from sandur.operations.tables.commit import Base, Draft, claim_added, commit_time_ms, draft_next, read_base
 from sandur.operations.tables.create import DocumentDraft, create_refusal
-from sandur.operations.tables.creation import is_made_by, is_proof, sign_record
 from sandur.operations.tables.documents import (
     Family,
     M,
@@ -40,6 +39,7 @@ from sandur.operations.tables.documents import (
     pointer_document,
     write_document,
 )
+from sandur.operations.tables.drafts import is_made_by, is_proof, sign_record
 from sandur.operations.tables.names import (
     active_record,
     bind_pointer,

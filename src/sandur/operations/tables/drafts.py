@@ -1,0 +1,120 @@
+"""Drafts of what is to be created under a name, and how a record shows which request made it (S2, N7)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from sandur.catalog.identifiers import Format, Identifier, Kind
+from sandur.catalog.records import AttemptedFile, BoundRecord, Claim, NameRecord, Pointer, Request
+from sandur.errors import AlreadyExists, SandurError
+from sandur.operations.lake import Lake
+from sandur.operations.tables.documents import request_id
+from sandur.storage.cell import Versioned
+
+T = TypeVar("T")
+B = TypeVar("B", bound=BoundRecord)
+
+
+@dataclass(frozen=True)
+class NewRecord(Generic[T]):
+    """What a creation writes before the name: the pointer, and the answer to the client.
+
+    If there is a metadata file, `hint` is the location that the name remembers and `tried` is what the claim records.
+    `locations` are the folders of its files.
+    """
+
+    pointer: BoundRecord
+    answer: T
+    hint: str = ""
+    tried: AttemptedFile | None = None
+    locations: Sequence[str] = ()
+
+
+class Draft(Protocol[T]):
+    """What is to be created: its kind and format, its files, and the answer to the client.
+
+    `uuid` is the uuid that it must have; None if the creation chooses it. `is_named_by_uuid`: a thing of that uuid
+    under the name means that this very request was carried out before (C9). `situation` is the one for which the route
+    declares the right to create, empty for its main rule.
+    """
+
+    format: Format
+    uuid: str | None = None
+    is_named_by_uuid: bool = False
+    situation: str = ""
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def named_locations(self) -> Sequence[str]:
+        """The folders that the client chose; the catalog chooses the others."""
+        return ()
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether its files exist already; they may lie where those of a dropped table lay (P2)."""
+        return False
+
+    def made(self, uuid: str) -> NewRecord[T]:
+        """The record for that uuid; `Creation` adds the name, the state, the request and the places.
+
+        It is called after the namespace was read, for `default_location`.
+        """
+
+    async def write(self, made: NewRecord[T]) -> None:
+        """Write the files that the pointer refers to, if there are any; when this returns, they exist."""
+        del made
+
+    async def found(self, pointer: Versioned[BoundRecord]) -> T | None:
+        """What a pointer refers to; None if its files do not exist."""
+
+    async def answered(self, claim: Claim) -> T:
+        """The answer to an earlier attempt whose claim is done."""
+
+    async def finish(self, pointer: BoundRecord) -> None:
+        """Write the receipt, if there is one, after the answer."""
+        del pointer
+
+    def refusal(self, identifier: Identifier, by: NameRecord) -> SandurError:
+        """The error if the name is taken."""
+        return name_taken(identifier, by, self.kind)
+
+    def spent(self, pointer: BoundRecord) -> SandurError | None:
+        """The error if another request used the uuid; None if a fresh uuid will do."""
+        del pointer
+        return None
+
+
+def sign_record(lake: Lake, record: B, identifier: Identifier, request: Request) -> B:
+    """The record of a creation that is not confirmed yet, with its name, its request (S2) and its owner."""
+    signed = replace(
+        record,
+        state="unbound",
+        made_for=identifier,
+        made_by=request_id(request),
+        updated_ms=lake.clock.now_ms(),
+        owner=request.source.principal,
+        owner_id=request.source.principal_id,
+    )
+    # A3 (minted): grants name an id that no client chose.
+    return replace(signed, object_id=lake.clock.new_uuid()) if isinstance(signed, Pointer) else signed
+
+
+def is_made_by(pointer: Versioned[BoundRecord] | None, request: Request) -> bool:
+    """S2: whether an attempt of this very request made the pointer. The uuid alone is no proof."""
+    return pointer is not None and pointer.value.made_by == request_id(request)
+
+
+def is_proof(pointer: Versioned[BoundRecord] | None, request: Request) -> bool:
+    """N7: a pointer of this request that is live or dropped proves that the creation happened."""
+    return pointer is not None and is_made_by(pointer, request) and pointer.value.state in {"live", "dropped"}
+
+
+def name_taken(identifier: Identifier, by: NameRecord, kind: Kind) -> AlreadyExists:
+    """All kinds share one name space; clients read from the text which kind has the name."""
+    if by.kind == kind:
+        return AlreadyExists(f"{kind.capitalize()} already exists: {identifier}", subject=by.kind)
+    return AlreadyExists(f"{by.kind.capitalize()} with same name already exists: {identifier}", subject=by.kind)
