@@ -172,14 +172,21 @@ def test_groups_get_and_lose_members(admin: User) -> None:
     for name in ("one", "two"):
         admin.run("principal", "create", name, "--group", "first")
 
-    admin.run("group", "add", "second", "one", "two")
-    admin.run("group", "remove", "first", "two")
-
-    assert [one for one in admin.run("group", "list", "--json").json if one["name"] in {"first", "second"}] == [
-        {"name": "first", "members": ["one"]},
-        {"name": "second", "members": ["one", "two"]},
+    made = admin.run("group", "create", "second", "one", "--role", "--json").json
+    again = admin.run("group", "create", "second")
+    changed = [
+        admin.run(*command.split()).code
+        for command in ("group add second two", "group remove first two", "group add second one")
     ]
-    assert admin.run("group", "add", "second", "stranger").code == 3
+
+    assert (made["kind"], made["members"]) == ("role", ["one"])
+    assert (again.code, changed) == (5, [0, 0, 0])
+    lines = admin.run("group", "list").out.splitlines()
+    assert {"first\tgroup\tone", "second\trole\tone, two"} <= set(lines)
+    for command in ("group add second stranger", "group add missing one", "group remove second stranger"):
+        assert admin.run(*command.split()).code == 3
+    assert admin.run("group", "add", "second", "second").code == 1
+    assert [admin.run("group", "delete", name).code for name in ("first", "second", "second")] == [0, 0, 3]
 
 
 def test_exit_codes_are_those_of_the_process(admin: User) -> None:

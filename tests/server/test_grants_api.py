@@ -1,4 +1,6 @@
-"""Sandur's own API for grants, which knows every privilege, and the open description of how to log in."""
+"""Sandur's own API: grants with every privilege, members of groups, and the open description of how to log in."""
+
+import asyncio
 
 import httpx
 import msgspec
@@ -6,9 +8,10 @@ import pytest
 
 from sandur.settings import OidcSettings
 from tests.server.conftest import Catalogs
-from tests.server.logins import SECURED, bearer, make_principal
+from tests.server.logins import PRINCIPALS, SECURED, bearer, make_principal
 
 GRANTS = "/api/sandur/v1/grants"
+GROUPS = "/api/sandur/v1/groups"
 EFFECTIVE = "/api/sandur/v1/effective-privileges"
 LOGIN = "/api/sandur/v1/login"
 
@@ -137,3 +140,19 @@ async def test_a_server_without_authentication_names_no_provider(catalogs: Catal
     server = await catalogs.open(oidc=(provider,))
 
     assert (await server.get(LOGIN)).json() == {"authentication": "off", "issuers": []}
+
+
+async def test_members_that_are_added_at_the_same_time_are_all_kept(secured: httpx.AsyncClient) -> None:
+    admin, names = await bearer(secured), [f"member-{number}" for number in range(6)]
+    for name in names:
+        await secured.post(PRINCIPALS, json={"name": name}, headers=admin)
+    await secured.post(GROUPS, json={"name": "crowd", "members": names[:1]}, headers=admin)
+
+    async def change(**members: list[str]) -> int:
+        return (await secured.patch(f"{GROUPS}/crowd/members", json=members, headers=admin)).status_code
+
+    changed = await asyncio.gather(*(change(add=[name]) for name in names[1:]), change(remove=names[:1]))
+
+    assert set(changed) == {200}
+    assert (await secured.get(f"{GROUPS}/crowd", headers=admin)).json()["members"] == names[1:]
+    assert [await change(**{key: ["stranger"]}) for key in ("add", "remove")] == [404, 404]

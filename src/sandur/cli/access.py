@@ -219,34 +219,41 @@ def set_disabled(name: str, flags: ServerFlags, *, is_disabled: bool) -> None:
     say(f"Disabled principal {name}; its tokens have ended." if is_disabled else f"Enabled principal {name}.")
 
 
-def show_groups(flags: ServerFlags) -> None:
-    """Print the groups that have members."""
-    found = run_on_server(lambda session: fetch(session, "/principals"), flags)["principals"]
-    members: dict[str, list[str]] = {}
-    for principal in found:
-        for group in principal.get("groups", ()):
-            members.setdefault(group, []).append(principal["name"])
+def create_group(name: str, members: Sequence[str], flags: ServerFlags, *, is_role: bool) -> None:
+    kind = "role" if is_role else "group"
+    body = {"name": name, "kind": kind, "members": list(members)}
+    made = run_on_server(lambda session: session.request("POST", f"{API}/groups", body=body), flags)
     if flags.as_json:
-        print_json([{"name": name, "members": names} for name, names in sorted(members.items())])
+        print_json(msgspec.json.decode(made))
         return
-    print_rows(
-        ["group", "members"], [[name, ", ".join(names)] for name, names in sorted(members.items())], empty="No groups."
-    )
+    say(f"Created {kind} {name}.")
 
 
-def change_membership(group: str, names: Sequence[str], flags: ServerFlags, *, is_member: bool) -> None:
-    """Add principals to a group, which is created with its first member, or remove them."""
+def show_groups(flags: ServerFlags) -> None:
+    found = run_on_server(lambda session: fetch(session, "/groups"), flags)["groups"]
+    if flags.as_json:
+        print_json(found)
+        return
+    rows = [[one["name"], one["kind"], ", ".join(one["members"])] for one in found]
+    print_rows(["group", "kind", "members"], rows, empty="No groups.")
 
-    async def change(session: Session) -> None:
-        for name in names:
-            found = await fetch(session, _principal(name).removeprefix(API))
-            others = [one for one in found.get("groups", ()) if one.casefold() != group.casefold()]
-            wanted = [*others, group] if is_member else others
-            await session.request("PUT", f"{_principal(name)}/groups", body={"groups": wanted})
 
-    run_on_server(change, flags)
-    done = "Added to" if is_member else "Removed from"
-    say(f"{done} group {group}: {', '.join(names)}.")
+def change_members(group: str, flags: ServerFlags, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
+    body = {"add": list(add), "remove": list(remove)}
+    changed = run_on_server(lambda session: session.request("PATCH", f"{_group(group)}/members", body=body), flags)
+    if flags.as_json:
+        print_json(msgspec.json.decode(changed))
+        return
+    say(f"{'Added to' if add else 'Removed from'} group {group}: {', '.join((*add, *remove))}.")
+
+
+def drop_group(name: str, flags: ServerFlags) -> None:
+    run_on_server(lambda session: session.request("DELETE", _group(name)), flags)
+    say(f"Dropped group {name} with its grants.")
+
+
+def _group(name: str) -> str:
+    return f"{API}/groups/{quote(name, safe='')}"
 
 
 def _principal(name: str) -> str:

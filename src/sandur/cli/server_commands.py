@@ -228,9 +228,23 @@ def rotate_secret(
     access.rotate_secret(name, flags, lifetime_seconds=seconds_of(expires) if expires else None)
 
 
+@server_command(groups, "create")
+def create_group(
+    flags: ServerFlags,
+    group: GroupArgument,
+    members: Annotated[list[str] | None, typer.Argument(metavar="PRINCIPAL…")] = None,
+    *,
+    role: Annotated[bool, typer.Option("--role", help="A role, which identity providers cannot claim")] = False,
+) -> None:
+    """Create a group, with its first members."""
+    from sandur.cli import access  # noqa: PLC0415 - starts fast
+
+    access.create_group(group, members or (), flags, is_role=role)
+
+
 @server_command(groups, "list")
 def list_groups(flags: ServerFlags) -> None:
-    """List the groups with their members."""
+    """List the groups and roles with their members."""
     from sandur.cli import access  # noqa: PLC0415 - starts fast
 
     access.show_groups(flags)
@@ -238,15 +252,23 @@ def list_groups(flags: ServerFlags) -> None:
 
 @server_command(groups, "add")
 def add_to_group(flags: ServerFlags, group: GroupArgument, members: MembersArgument) -> None:
-    """Add principals to a group; the first one creates it."""
+    """Add principals or groups to a group."""
     from sandur.cli import access  # noqa: PLC0415 - starts fast
 
-    access.change_membership(group, members, flags, is_member=True)
+    access.change_members(group, flags, add=members)
 
 
 @server_command(groups, "remove")
 def remove_from_group(flags: ServerFlags, group: GroupArgument, members: MembersArgument) -> None:
-    """Remove principals from a group."""
+    """Remove principals or groups from a group."""
     from sandur.cli import access  # noqa: PLC0415 - starts fast
 
-    access.change_membership(group, members, flags, is_member=False)
+    access.change_members(group, flags, remove=members)
+
+
+@server_command(groups, "delete")
+def delete_group(flags: ServerFlags, group: GroupArgument) -> None:
+    """Delete a group with its grants; its members stay."""
+    from sandur.cli import access  # noqa: PLC0415 - starts fast
+
+    access.drop_group(group, flags)

@@ -104,6 +104,26 @@ async def change_group(
     return await _changed(lake, request, "change-group", decide)
 
 
+async def change_members(
+    lake: Lake, name: str, request: Request, *, add: Sequence[str], remove: Sequence[str]
+) -> GroupInfo:
+    """Add and remove members by name; members that others change at the same time stay."""
+
+    def decide(authority: Authority) -> SecurityEdit:
+        before = require_group(authority, name)
+        removed = set(_member_ids(authority, remove, "name"))
+        kept = [one for one in before.members if one not in removed]
+        members = tuple(dict.fromkeys((*kept, *_member_ids(authority, add, "name", inside=before.id))))
+        if len(members) > MEMBERS_MAX:
+            raise Invalid(f"Too many members: at most {MEMBERS_MAX} are allowed")
+        if members == before.members:
+            return SecurityEdit(answer=group_info(before, authority))
+        after = replace(before, members=members, changed_ms=lake.clock.now_ms())
+        return SecurityEdit(groups={after.id: after}, answer=group_info(after, authority))
+
+    return await _changed(lake, request, "change-group", decide)
+
+
 async def drop_group(lake: Lake, name: str, request: Request) -> None:
     """Drop a group or role with its grants and memberships, by one swap."""
 

@@ -22,6 +22,11 @@ class MemberNames(msgspec.Struct, frozen=True):
     members: tuple[str, ...]
 
 
+class MembersChange(msgspec.Struct, frozen=True):
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+
+
 async def create_group(call: Call) -> Answer:
     body = call.body(NewGroup, "group")
     made = await operations.create_group(call.lake, body.name, body.members, call.request(), kind=body.kind)
@@ -44,6 +49,12 @@ async def set_members(call: Call) -> Answer:
         call.lake, call.value("name"), call.request(), members=lambda _before: names
     )
     return answer_with(changed)
+
+
+async def change_members(call: Call) -> Answer:
+    body = call.body(MembersChange, "members")
+    name, request = call.value("name"), call.request()
+    return answer_with(await operations.change_members(call.lake, name, request, add=body.add, remove=body.remove))
 
 
 async def drop_group(call: Call) -> Answer:

@@ -35,6 +35,7 @@ ROUTES: Final = (
     Route("GET", "/groups", "listGroups", groups.list_groups, _ADMINISTRATOR),
     Route("GET", "/groups/{name}", "loadGroup", groups.load_group, _ADMINISTRATOR),
     Route("PUT", "/groups/{name}/members", "setMembers", groups.set_members, _ADMINISTRATOR),
+    Route("PATCH", "/groups/{name}/members", "changeMembers", groups.change_members, _ADMINISTRATOR),
     Route("DELETE", "/groups/{name}", "dropGroup", groups.drop_group, _ADMINISTRATOR),
     Route("GET", _GRANTS, "loadGrants", grants.load_grants, privileges.READ_GRANTS),
     Route("PATCH", _GRANTS, "updateGrants", grants.update_grants, privileges.CHANGE_GRANTS),
