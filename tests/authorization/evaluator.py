@@ -23,6 +23,7 @@ class Kind(StrEnum):
     FUNCTION = "function"
     MODEL = "model"
     EXTERNAL_LOCATION = "external location"
+    CREDENTIAL = "credential"
 
 
 class Decision(StrEnum):
@@ -123,6 +124,7 @@ def visibility(*kinds: Kind) -> Rule:
 
 
 LEAVES: Final = (Kind.TABLE, Kind.VIEW, Kind.VOLUME, Kind.FUNCTION, Kind.MODEL)
+STORAGE: Final = (Kind.EXTERNAL_LOCATION, Kind.CREDENTIAL)
 
 RULES: Final[dict[str, Rule]] = {
     # Metastore, catalogs, namespaces.
@@ -170,6 +172,12 @@ RULES: Final[dict[str, Rule]] = {
     "write model": rule(Kind.MODEL, is_data=True),
     "update model": rule(Kind.MODEL),
     "drop model": rule(Kind.MODEL),
+    # Storage credentials. The reference has no row for them: Unity Catalog's rules apply.
+    "create credential": creation((Kind.METASTORE,), "CREATE STORAGE CREDENTIAL"),
+    "load credential": visibility(Kind.CREDENTIAL),
+    "use credential": rule(Kind.CREDENTIAL, any_of=("CREATE EXTERNAL LOCATION",)),
+    "update credential": rule(Kind.CREDENTIAL),
+    "drop credential": rule(Kind.CREDENTIAL),
     # External locations.
     "create external location": creation((Kind.METASTORE,), "CREATE EXTERNAL LOCATION"),
     "load external location": visibility(Kind.EXTERNAL_LOCATION),
@@ -182,8 +190,8 @@ RULES: Final[dict[str, Rule]] = {
     "drop external location": rule(Kind.EXTERNAL_LOCATION),
     # Grants and principals.
     "manage principals": rule(Kind.METASTORE),
-    "read grants": rule(Kind.METASTORE, Kind.CATALOG, Kind.NAMESPACE, *LEAVES, Kind.EXTERNAL_LOCATION),
-    "change grants": rule(Kind.METASTORE, Kind.CATALOG, Kind.NAMESPACE, *LEAVES, Kind.EXTERNAL_LOCATION),
+    "read grants": rule(Kind.METASTORE, Kind.CATALOG, Kind.NAMESPACE, *LEAVES, *STORAGE),
+    "change grants": rule(Kind.METASTORE, Kind.CATALOG, Kind.NAMESPACE, *LEAVES, *STORAGE),
 }
 
 # The privileges that make an object visible, on the object itself or on an ancestor.
@@ -196,6 +204,8 @@ APPLIES: Final[dict[Kind, frozenset[str]]] = {
     Kind.MODEL: ANY_KIND | {"EXECUTE"},
     Kind.EXTERNAL_LOCATION: ANY_KIND
     | {"READ FILES", "WRITE FILES", "CREATE EXTERNAL TABLE", "CREATE EXTERNAL VOLUME", "CREATE MANAGED STORAGE"},
+    # The right to create credentials says nothing about those that exist.
+    Kind.CREDENTIAL: ANY_KIND | {"CREATE EXTERNAL LOCATION"},
 }
 USE: Final = {Kind.CATALOG: "USE CATALOG", Kind.NAMESPACE: "USE SCHEMA"}
 
@@ -213,6 +223,10 @@ def create_namespace_at(parent: str, location: str) -> tuple[Check, ...]:
 
 def register_table(namespace: str, location: str) -> tuple[Check, ...]:
     return (*create_table_at(namespace, location), Check("read files", location))
+
+
+def create_location_with(credential: str) -> tuple[Check, ...]:
+    return (Check("create external location", METASTORE), Check("use credential", credential))
 
 
 def purge_table(table: str) -> tuple[Check, ...]:

@@ -1,31 +1,30 @@
-"""A catalog with the principals, owners and grants of a world, and requests that act as one of its principals."""
+"""A catalog with the principals, owners and grants of a world, and requests that its principals send with API keys."""
 
-import copy
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
+import httpx
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.records import Request
-from sandur.catalog.security import Access, Authority, Caller, Group, ObjectGrants, Principal
+from sandur.catalog.security import Authority, Group, ObjectGrants, Principal
+from sandur.clock import SystemClock
 from sandur.operations.access import object_id_of
+from sandur.operations.identity.credentials import ApiKey, new_api_key, stored_api_key
 from sandur.operations.index.rebuild import rebuild_all
 from sandur.operations.lake import Lake
 from sandur.operations.security import SecurityChange, SecurityEdit
 from sandur.operations.tables.names import pointer_cell, resolve_name
-from sandur.server.app import App
-from sandur.server.context import Call
-from sandur.server.http import HttpRequest
-from sandur.server.identity import Identity
-from sandur.server.process import RunningCatalog
 from sandur.server.serve import build
 from sandur.settings import Settings
 from sandur.storage.memory import MemoryStore
 from tests.authorization import worlds
 from tests.authorization.evaluator import METASTORE, Kind, Securable, World
-from tests.authorization.scene import UNITY_TYPES, Name, Sent
+from tests.authorization.names import UNITY_TYPES, Name, Sent
+from tests.server.conftest import with_plain_names
 
 OPEN_SETTINGS: Final = Settings(store="memory:", log_level="error", allowed_locations=("s3://bucket/landing",))
 SETTINGS: Final = replace(OPEN_SETTINGS, authentication="on")
@@ -34,60 +33,88 @@ SETTINGS: Final = replace(OPEN_SETTINGS, authentication="on")
 class KeptStore(MemoryStore):
     """A store in memory that keeps its objects when its catalog is closed."""
 
+    def copy(self) -> "KeptStore":
+        """Another store with the same objects, which are never changed in place."""
+        other = KeptStore()
+        other._objects = dict(self._objects)
+        other._sorted_keys = list(self._sorted_keys)
+        other._writes = self._writes
+        return other
+
     async def close(self) -> None:
         """Nothing is released."""
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A store with principals and grants, and the API keys of the principals."""
+
+    store: KeptStore
+    keys: Mapping[str, str]
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator["Client"]:
+        """A server on a copy of the store, with authentication."""
+        store = self.store.copy()
+        app, catalog = build(SETTINGS, store=store)
+        await catalog.lakes.start()  # Without a bootstrap, which would write.
+        await catalog.authenticator.keys.refresh()
+        try:
+            transport = httpx.ASGITransport(with_plain_names(app))
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+                yield Client(client, store, self.keys)
+        finally:
+            await catalog.close()
 
 
 @dataclass(frozen=True)
 class Received:
     status: int
     body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
 
-async def send(store: KeptStore, sent: Sent, principal: str) -> tuple[Received, KeptStore]:
+@dataclass(frozen=True)
+class Client:
+    """A client of one server, for all principals."""
+
+    http: httpx.AsyncClient
+    store: KeptStore
+    keys: Mapping[str, str]
+
+    async def send(self, sent: Sent, principal: str, **headers: str) -> Received:
+        own = {"Authorization": f"Bearer {self.keys[principal]}", "X-Request-ID": "request"}
+        answer = await sent.by(self.http, {**own, **{name.replace("_", "-"): text for name, text in headers.items()}})
+        return Received(answer.status_code, answer.content, answer.headers)
+
+
+async def send(secured: Secured, sent: Sent, principal: str) -> tuple[Received, KeptStore]:
     """The answer to a request of a principal, and the store after it. The given store stays as it is."""
-    after = copy.deepcopy(store)
-    app, catalog = build(SETTINGS, store=after)
-    await catalog.lakes.start()  # Without a bootstrap, which would write.
-    try:
-        return await _answer(app, catalog, sent, Caller(principal, principal)), after
-    finally:
-        await catalog.close()
+    async with secured.opened() as client:
+        return await client.send(sent, principal), client.store
 
 
-async def _answer(app: App, catalog: RunningCatalog, sent: Sent, caller: Caller) -> Received:
-    """Route and handle a request as the server does after it has checked the token."""
-    path, _, query = sent.path.partition("?")
-    raw = path.encode()
-    mount, dialect = next((mount, dialect) for mount, dialect in app._mounts if raw.startswith(mount))
-    route, values = dialect.router.match(sent.method, raw, mount=mount)
-    body = b"" if sent.body is None else msgspec.json.encode(sent.body)
-    http = HttpRequest(sent.method, raw, query.encode(), {}, body, "request")
-    identity = Identity("default", "default", caller.name, caller)
-    access = Access(caller, route.needs)
-    call = Call(catalog.lakes, catalog.authenticator, SETTINGS, route.operation, values, http, identity, access)
-    try:
-        answer = await route.handler(call)
-    except Exception as error:  # noqa: BLE001 -- as the server does
-        answer = dialect.errors.answer(error, route.operation, "request", is_public=True)
-    return Received(answer.status, answer.body)
-
-
-async def install(store: KeptStore, world: World) -> KeptStore:
+async def install(store: KeptStore, world: World) -> Secured:
     """A copy of the store, with the principals, groups, owners and grants of the world. Names are ids of subjects."""
-    after = copy.deepcopy(store)
+    after = store.copy()
     _, catalog = build(OPEN_SETTINGS, store=after)
-    await catalog.start()
+    await catalog.lakes.start()
+    ring = await catalog.authenticator.keys.refresh()
     try:
         lake = catalog.lakes.lake("default", "default")
+        keys = {name: new_api_key(ring, lake.layout) for name in (*worlds.PRINCIPALS, "root")}
         ids = {one.id: await _give(lake, one) for one in world.objects if one.kind is not Kind.METASTORE}
         async for scope, failure in rebuild_all(lake):
             assert failure is None, (scope, failure)
-        await SecurityChange(lake, Request("subjects"), "install", lambda _authority: _subjects(world)).run()
-        await SecurityChange(lake, Request("grants"), "install", lambda found: _grants(found, world, ids)).run()
+        await SecurityChange(lake, Request("subjects"), "install", lambda _authority: _subjects(world, keys)).run()
+        await regrant(lake, world, ids)
     finally:
         await catalog.close()
-    return after
+    return Secured(after, {name: str(key) for name, key in keys.items()})
+
+
+async def regrant(lake: Lake, world: World, ids: Mapping[str, str]) -> None:
+    await SecurityChange(lake, Request("grants"), "install", lambda found: _grants(found, world, ids)).run()
 
 
 async def _give(lake: Lake, one: Securable) -> str:
@@ -106,13 +133,8 @@ async def _give(lake: Lake, one: Securable) -> str:
             assert namespace
             await cell.swap(replace(namespace.value, owner_id=owner), expected=namespace.version)
             return namespace.value.id
-        case Kind.EXTERNAL_LOCATION:
-            registry = await lake.storage_registry().read()
-            assert registry
-            location = replace(registry.value.locations[one.id], owner_id=owner)
-            locations = {**registry.value.locations, one.id: location}
-            await lake.storage_registry().swap(replace(registry.value, locations=locations), expected=registry.version)
-            return location.id
+        case Kind.EXTERNAL_LOCATION | Kind.CREDENTIAL:
+            return await _give_entry(lake, one)
         case _:
             found = await resolve_name(lake, Identifier(name.catalog, levels, name.leaf))
             assert found
@@ -121,19 +143,38 @@ async def _give(lake: Lake, one: Securable) -> str:
             return object_id_of(owned)
 
 
-def _subjects(world: World) -> SecurityEdit:
+async def _give_entry(lake: Lake, one: Securable) -> str:
+    """The same for an external location or a storage credential."""
+    registry = await lake.storage_registry().read()
+    assert registry
+    if one.kind is Kind.CREDENTIAL:
+        credential = replace(registry.value.credentials[one.id], owner_id=one.owner or "")
+        after = replace(registry.value, credentials={**registry.value.credentials, one.id: credential})
+        id_ = credential.id
+    else:
+        location = replace(registry.value.locations[one.id], owner_id=one.owner or "")
+        after = replace(registry.value, locations={**registry.value.locations, one.id: location})
+        id_ = location.id
+    await lake.storage_registry().swap(after, expected=registry.version)
+    return id_
+
+
+def _subjects(world: World, keys: Mapping[str, ApiKey]) -> SecurityEdit:
     members = {
         name: tuple(member for member, group in sorted(world.memberships) if group == name)
         for name in (*worlds.GROUPS, *worlds.ROLES)
     }
     return SecurityEdit(
-        principals={name: Principal(id=name, name=name) for name in (*worlds.PRINCIPALS, "root")},
+        principals={
+            name: Principal(id=name, name=name, api_keys=(stored_api_key(key, SystemClock()),))
+            for name, key in keys.items()
+        },
         groups={name: Group(id=name, name=name, members=inside) for name, inside in members.items()},
         owner=world.by_id[METASTORE].owner or "",
     )
 
 
-def _grants(authority: Authority, world: World, ids: dict[str, str]) -> SecurityEdit:
+def _grants(authority: Authority, world: World, ids: Mapping[str, str]) -> SecurityEdit:
     ids = {**ids, METASTORE: authority.manifest.metastore_id}
     grants = {}
     for one in world.objects:

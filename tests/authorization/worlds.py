@@ -15,6 +15,7 @@ from tests.authorization.evaluator import (
     Kind,
     Securable,
     World,
+    create_location_with,
     create_namespace_at,
     create_table_at,
     purge_table,
@@ -39,7 +40,7 @@ ON_NAMESPACES: Final = (
     *ON_LEAVES, "USE SCHEMA", "CREATE TABLE", "CREATE VIEW", "CREATE VOLUME", "CREATE FUNCTION", "CREATE MODEL",
 )  # fmt: skip
 ON_CATALOGS: Final = (*ON_NAMESPACES, "USE CATALOG", "CREATE SCHEMA")
-ON_METASTORE: Final = (*ON_CATALOGS, "CREATE CATALOG", "CREATE EXTERNAL LOCATION")
+ON_METASTORE: Final = (*ON_CATALOGS, "CREATE CATALOG", "CREATE EXTERNAL LOCATION", "CREATE STORAGE CREDENTIAL")
 ON_LOCATIONS: Final = (
     "BROWSE", "MANAGE", "READ FILES", "WRITE FILES", "CREATE EXTERNAL TABLE", "CREATE MANAGED STORAGE",
 )  # fmt: skip
@@ -53,6 +54,7 @@ GRANTABLE: Final[dict[Kind, tuple[str, ...]]] = {
     Kind.FUNCTION: ("BROWSE", "MANAGE", "EXECUTE"),
     Kind.MODEL: ("BROWSE", "MANAGE", "EXECUTE"),
     Kind.EXTERNAL_LOCATION: ON_LOCATIONS,
+    Kind.CREDENTIAL: ("BROWSE", "MANAGE", "CREATE EXTERNAL LOCATION"),
 }
 TREE: Final = (
     ("main", Kind.CATALOG, METASTORE),
@@ -61,6 +63,7 @@ TREE: Final = (
     ("main.sales.orders", Kind.TABLE, "main.sales"),
     ("main.sales.recent", Kind.VIEW, "main.sales"),
     ("main.sales.eu.orders", Kind.TABLE, "main.sales.eu"),
+    ("main.sales.events", Kind.TABLE, "main.sales"),
     ("main.sales.files", Kind.VOLUME, "main.sales"),
     ("main.sales.score", Kind.FUNCTION, "main.sales"),
     ("main.sales.churn", Kind.MODEL, "main.sales"),
@@ -69,6 +72,7 @@ TREE: Final = (
     ("other", Kind.CATALOG, METASTORE),
     ("other.logs", Kind.NAMESPACE, "other"),
     ("other.logs.clicks", Kind.TABLE, "other.logs"),
+    ("cloud", Kind.CREDENTIAL, METASTORE),
     ("landing", Kind.EXTERNAL_LOCATION, METASTORE),
 )
 GRANTS_MAX: Final = 12
@@ -122,6 +126,7 @@ COMPOSITE: Final = (
     *(purge_table(table) for table in TABLES),
     *(rename_table(table, target) for table in TABLES for target in NAMESPACES),
     *(rename_view("main.sales.recent", target) for target in NAMESPACES),
+    create_location_with("cloud"),
     *(create_table_at(namespace, "landing") for namespace in NAMESPACES),
     *(register_table(namespace, "landing") for namespace in NAMESPACES),
     *(create_namespace_at(parent, "landing") for parent in ("main", "main.sales", "other")),

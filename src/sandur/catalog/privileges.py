@@ -111,7 +111,7 @@ _SHOWING: Final[Mapping[SecurableType, Bits]] = {
             "MANAGE",
         )
     ),
-    "credential": bits_of(("CREATE EXTERNAL LOCATION", "CREATE STORAGE CREDENTIAL", "BROWSE", "MANAGE")),
+    "credential": bits_of(("CREATE EXTERNAL LOCATION", "BROWSE", "MANAGE")),
 }
 
 
