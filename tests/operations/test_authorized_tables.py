@@ -12,7 +12,12 @@ from sandur.errors import Forbidden, Hidden, NotFound, SandurError, Unauthentica
 from sandur.iceberg.requests import TableCommit
 from sandur.iceberg.scan.requests import ScanRequest
 from sandur.operations.containers.drop import drop_namespace
-from sandur.operations.containers.namespaces import create_namespace, list_namespaces, load_namespace
+from sandur.operations.containers.namespaces import (
+    create_namespace,
+    list_namespaces,
+    load_namespace,
+    update_namespace_properties,
+)
 from sandur.operations.index.lists import list_names
 from sandur.operations.lake import Lake
 from sandur.operations.planning.plans import plan_table_scan
@@ -35,6 +40,7 @@ from tests.operations.requests import (
     NAMESPACE,
     append,
     commit,
+    content,
     create,
     create_commit,
     identifier_of,
@@ -53,7 +59,7 @@ NEEDS: Final[Mapping[str, Needs]] = {route.operation: route.needs for route in R
 async def lake() -> Lake:
     """A table `main.a.t` without an owner, and principals without rights."""
     clock = FixedClock()
-    lake = make_lake(HookedStore(MemoryStore(clock=clock)), clock)
+    lake = make_lake(HookedStore(MemoryStore(clock=clock)), clock, allowed_locations=["s3://bucket/allowed"])
     await set_up_catalog(lake)
     await create(lake, "t")
     await add_principals(lake, "ann", "bob")
@@ -405,3 +411,77 @@ async def test_grants_that_cannot_be_read_refuse_everything(lake: Lake) -> None:
     await store.put(lake.layout.security_manifest(), b"{damaged", expected=manifest.version)
     with pytest.raises(Unavailable, match="is not a SecurityManifest"):
         await load(by(lake, ADMIN, "loadTable"), T)
+
+
+async def test_a_namespace_at_a_named_location_needs_the_right_to_use_that_location(lake: Lake) -> None:
+    await grant(lake, "ann", "catalog", "main", "USE CATALOG", "USE SCHEMA", "CREATE SCHEMA", "MANAGE")
+    create, update = by(lake, "ann", "createNamespace"), by(lake, "ann", "updateProperties")
+    namespace, located = Namespace("main", ("new",)), {"location": "s3://bucket/allowed/new"}
+
+    with pytest.raises(Forbidden, match="CREATE MANAGED STORAGE on metastore"):
+        await create_namespace(create, namespace, located, request_of("ann", "create"))
+    with pytest.raises(Forbidden, match="CREATE MANAGED STORAGE on metastore"):
+        await update_namespace_properties(
+            update, NAMESPACE, removals=(), updates=located, request=request_of("ann", "update")
+        )
+    own = {"location": f"{lake.area}/main/own"}
+    await create_namespace(create, namespace, own, request_of("ann", "own"))  # Below the root of the catalog.
+    await grant(lake, "ann", "metastore", "metastore", "CREATE MANAGED STORAGE")
+
+    await update_namespace_properties(
+        update, namespace, removals=(), updates=located, request=request_of("ann", "move")
+    )
+    assert (await load_namespace(lake, namespace)).properties["location"] == located["location"]
+
+
+async def test_a_rename_reveals_no_namespace_to_a_caller_without_a_right_on_the_table(lake: Lake) -> None:
+    ann = by(lake, "ann", "renameTable")
+
+    texts = {
+        await text_of(rename(ann, T, Identifier("main", (level,), "t"), kind="table", request=request_of("ann", level)))
+        for level in ("b", "absent")
+    }
+
+    assert texts == {"Table does not exist: a.t"}
+
+
+@pytest.mark.parametrize("first", ["forbidden", "probed"])
+async def test_the_order_of_refusals_in_a_transaction_does_not_reveal_a_hidden_table(lake: Lake, first: str) -> None:
+    await create(lake, "seen")
+    await enter(lake, "ann")
+    await grant(lake, "ann", "table", "main.a.seen", "SELECT")
+    change = commit(set_property("k", "v"))
+
+    async def outcome(probed: Identifier) -> str:
+        changes = [(identifier_of("seen"), change), (probed, change)]
+        ordered = changes if first == "forbidden" else changes[::-1]
+        with pytest.raises((Forbidden, NotFound)) as raised:
+            await commit_transaction(
+                by(lake, "ann", "commitTransaction"), "main", ordered, request_of("ann", probed.name)
+            )
+        return str(raised.value).replace(str(probed), "x")
+
+    assert await outcome(identifier_of("t")) == await outcome(identifier_of("z"))
+
+
+async def test_a_transaction_proves_nothing_about_a_hidden_table_whose_uuid_the_caller_knows(lake: Lake) -> None:
+    await commit_table(lake, T, append(1), request_of(ADMIN, "append"))
+    await create(lake, "own")
+    await enter(lake, "ann")
+    await grant(lake, "ann", "table", "main.a.own", "MODIFY")
+    uuid = content(await load(lake, T))["table-uuid"]
+
+    outcomes = set()
+    for snapshot_id in (1, 2):
+        guess = append(snapshot_id, uuid=uuid)
+        for name in ("own", "absent"):
+            with pytest.raises(SandurError) as raised:
+                await commit_transaction(
+                    by(lake, "ann", "commitTransaction"),
+                    "main",
+                    [(identifier_of(name), guess)],
+                    request_of("ann", f"{name} {snapshot_id}"),
+                )
+            outcomes.add((name, type(raised.value).__name__, str(raised.value)))
+
+    assert len(outcomes) == 2

@@ -163,7 +163,8 @@ def update_schema_record(
     """
     kept = record.properties
     if properties is not None:
-        kept = {**properties, **({_LOCATION: kept[_LOCATION]} if _LOCATION in kept else {})}
+        own = {key: value for key, value in properties.items() if key != _LOCATION}
+        kept = {**own, **({_LOCATION: kept[_LOCATION]} if _LOCATION in kept else {})}
     if comment is None:
         return msgspec.structs.replace(record, properties=kept)
     without = {key: value for key, value in kept.items() if key != "comment"}

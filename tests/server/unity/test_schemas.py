@@ -139,3 +139,15 @@ async def test_exactly_one_of_a_catalog_drop_and_a_schema_creation_wins(
         if made.status_code == 200:
             assert (await unity.get("/schemas/c.s")).status_code == 200
             assert (await unity.delete("/catalogs/c", force="true")).status_code == 200
+
+
+async def test_a_property_named_location_does_not_move_a_schema(unity: Unity) -> None:
+    """A location needs a right of its own, which this request does not check."""
+    await unity.made("/schemas", {"catalog_name": "main", "name": "plain"})
+    before = (await unity.http.get("/v1/main/namespaces/plain")).json()["properties"]["location"]
+
+    changed = await unity.patch("/schemas/main.plain", {"properties": {"location": f"{before}-other", "k": "v"}})
+
+    after = (await unity.http.get("/v1/main/namespaces/plain")).json()["properties"]
+    assert changed.json()["properties"] == {"k": "v"}
+    assert after == {"location": before, "k": "v"}

@@ -15,10 +15,18 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import CATALOGS, Place, place_of
+from sandur.catalog.privileges import Chain, Link
 from sandur.catalog.records import Catalog, Claim, LastChange, NamespaceRecord, Request, Source
+from sandur.catalog.security import Authority
 from sandur.errors import Busy, Invalid, NotEmpty, NotFound, OutcomeUnknown, SandurError, SwapLost
-from sandur.operations.access import authorize_catalog, authorize_namespace
-from sandur.operations.containers.catalogs import load_allowed_catalog
+from sandur.operations.access import (
+    authorize_catalog,
+    authorize_namespace,
+    catalog_chain,
+    namespace_chain,
+    read_authority,
+    require,
+)
 from sandur.operations.containers.records import (
     catalog_not_found,
     dropped_namespace,
@@ -69,10 +77,11 @@ async def drop_namespace(lake: Lake, namespace: Namespace, request: Request) -> 
         namespace_not_found(namespace),
         is_visible=partial(is_namespace_visible, lake, namespace),
         first_child=first_child,
-        dropped=lambda _, now_ms, signature: dropped_namespace(now_ms, signature),
+        dropped=lambda found, now_ms, signature: dropped_namespace(now_ms, signature, owner_id=found.owner_id),
         authorize=lambda found: authorize_namespace(
             lake, namespace, missing=namespace_not_found(namespace), namespace_id=found.id
         ),
+        above=partial(_chain_above, lake, namespace),
     ).run()
 
 
@@ -83,9 +92,10 @@ async def drop_namespace_cascade(lake: Lake, namespace: Namespace, request: Requ
     """
     layout, folder = lake.layout, lake.layout.namespaces_folder(namespace.catalog)
     missing = namespace_not_found(namespace)
-    if await resolve_namespace(lake, namespace):
-        await authorize_namespace(lake, namespace, missing=missing)
     for cascade in range(CASCADES_MAX):
+        if await resolve_namespace(lake, namespace) is None:
+            return await drop_namespace(lake, namespace, request)  # A replay, or it does not exist.
+        await authorize_namespace(lake, namespace, missing=missing)
         await _drop_namespaces(lake, folder, layout.namespaces_below(namespace), request.source)
         await _drop_names(lake, namespace, request.source)
         try:
@@ -99,7 +109,8 @@ async def drop_namespace_cascade(lake: Lake, namespace: Namespace, request: Requ
 async def drop_catalog(lake: Lake, name: str, *, force: bool, request: Request) -> None:
     """Drop a catalog, with `force` also everything in it; NotFound, or NotEmpty if it has children without `force`."""
     if name == lake.settings.default_catalog:
-        await load_allowed_catalog(lake, name)
+        if found := await lake.catalog(name).read():
+            await authorize_catalog(lake, found.value, missing=catalog_not_found(name))
         raise Invalid(f"Catalog {name} cannot be dropped: it is the default catalog of this server")
 
     async def is_visible(catalog: Catalog) -> bool:
@@ -120,6 +131,7 @@ async def drop_catalog(lake: Lake, name: str, *, force: bool, request: Request) 
             found, state="dropped", properties={}, change=signature, updated_ms=now_ms
         ),
         authorize=lambda found: authorize_catalog(lake, found, missing=catalog_not_found(name)),
+        above=partial(_chain_above, lake, None),
         cascade=cascade if force else None,
     ).run()
     if dropped := lake.catalog(name).last_seen:  # P10; the janitor removes what must wait for a purge (P12).
@@ -139,7 +151,7 @@ class _Drop(Generic[C]):
     kind and name of a child of the container with that id, or None. It reads page by page, which is safe: the creator
     of a child behind the cursor reads the container afterwards (N4). `dropped` makes the record that replaces the
     container, at that time and signed by this request. `authorize` raises unless the caller may drop it.
-    `cascade` drops the children, if the request wants that.
+    `above` returns the chain of its parent. `cascade` drops the children, if the request wants that.
     """
 
     lake: Lake
@@ -153,6 +165,7 @@ class _Drop(Generic[C]):
     first_child: Callable[[str], Awaitable[str | None]]
     dropped: Callable[[C, int, LastChange], C]
     authorize: Callable[[C], Awaitable[None]]
+    above: Callable[[Authority], Awaitable[Chain]]
     cascade: Callable[[], Awaitable[None]] | None = None
     _is_marked: bool = False
     _is_uncertain: bool = False
@@ -170,8 +183,21 @@ class _Drop(Generic[C]):
                 finishing = update.finish(self.lake, self.place, self._mark)
                 await self.lake.background.run(f"index {self.text}", finishing)
 
-    async def _replay(self, _: Claim) -> None:
+    async def _replay(self, done: Claim) -> None:
         """The first request has dropped it."""
+        await self._authorize_replay(done.namespace_id)
+
+    async def _authorize_replay(self, id_: str) -> None:
+        """A9: judged on what is left: the id that the claim pins, and the owner in the record that was dropped."""
+        authority = await read_authority(self.lake)
+        if authority is None:
+            return
+        found = await self.cell.read()
+        is_dropped = found is not None and found.value.state == "dropped"
+        owner = found.value.owner_id if found and is_dropped and is_signed_by(found.value, self._signature) else ""
+        link = Link(id_, "catalog" if self.place.scope == CATALOGS else "schema", self.text, owner)
+        above: Chain = await self.above(authority)
+        require(self.lake, authority, (*above, link), missing=self.missing)
 
     async def _attempt(self, taken: Claim | None) -> None:
         pinned = taken.namespace_id if taken else ""
@@ -179,6 +205,7 @@ class _Drop(Generic[C]):
             found = await self.cell.read()
             if found and found.value.state == "dropped" and is_signed_by(found.value, self._signature):
                 require_claim(self._claim)
+                await self._authorize_replay(pinned)
                 return await self._finish()
             if self._is_uncertain and not self._claim.is_keyed:
                 raise OutcomeUnknown(f"{self.text}: this request may have dropped it; it has changed since")
@@ -228,6 +255,18 @@ class _Drop(Generic[C]):
     async def _finish(self) -> None:
         # If the claim was taken over, the new owner finds the signed record.
         await self.lake.background.run(f"finish dropping {self.text}", self._claim.finish())
+
+
+async def _chain_above(lake: Lake, namespace: Namespace | None, authority: Authority) -> Chain:
+    """The chain of the container that a namespace is in, or that a catalog is in (None)."""
+    if namespace is None:
+        return (authority.metastore,)
+    if namespace.parent:
+        return await namespace_chain(lake, authority, namespace.parent, missing=namespace_not_found(namespace))
+    catalog = await lake.catalog(namespace.catalog).read()
+    if catalog is None or not catalog_exists(catalog.value):
+        raise namespace_not_found(namespace)
+    return catalog_chain(authority, catalog.value)
 
 
 async def _first_child_namespace(lake: Lake, catalog: str, parent: Namespace | None, container_id: str) -> str | None:

@@ -40,6 +40,7 @@ from sandur.operations.index import update as indexing
 from sandur.operations.index.lists import find_namespace, list_entries
 from sandur.operations.lake import Lake
 from sandur.operations.locations.placement import catalog_id_of, realm_of
+from sandur.operations.name_access import authorize_places
 from sandur.operations.tables.names import confirm_parent, is_namespace_visible, namespace_not_found, resolve_namespace
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT
@@ -165,7 +166,8 @@ async def update_namespace_properties(
         # The comment is one of the properties from now on.
         return found if properties == visible else replace(found, comment=None, properties=properties)
 
-    change = namespace_change(lake, namespace, "update-namespace", update, request, read=read)
+    location = updates.get("location", "")
+    change = namespace_change(lake, namespace, "update-namespace", update, request, read=read, location=location)
     change.answer = lambda _: msgspec.json.encode(made)
     return msgspec.json.decode(await change.run_for_answer(), type=PropertiesUpdate)
 
@@ -178,8 +180,12 @@ def namespace_change(
     request: Request,
     *,
     read: Callable[[], Awaitable[Versioned[NamespaceRecord] | None]],
+    location: str = "",
 ) -> RecordChange[NamespaceRecord]:
-    """A change of a namespace by `update`; NotFound if the namespace does not exist. `read` resolves it."""
+    """A change of a namespace by `update`; NotFound if the namespace does not exist. `read` resolves it.
+
+    `location` is the new location of the namespace, empty if it stays.
+    """
 
     def decide(found: NamespaceRecord | None) -> NamespaceRecord:
         if found is None:
@@ -195,6 +201,8 @@ def namespace_change(
         if found is not None:
             missing = namespace_not_found(namespace)
             await authorize_namespace(lake, namespace, missing=missing, namespace_id=found.id)
+            if location and location != found.properties.get("location"):
+                await authorize_places(lake, namespace.catalog, (location,))
 
     async def secure(record: NamespaceRecord) -> None:
         if location := record.properties.get("location"):
@@ -272,8 +280,8 @@ class NamespaceCreation:
             catalog, found, parent = await asyncio.gather(
                 ensure_catalog(self.lake, self.namespace.catalog), self._cell.read(), self._parent_id()
             )
-            check_namespace_location(self.lake, catalog, self.properties)
             await self._authorize(catalog, parent)
+            check_namespace_location(self.lake, catalog, self.properties)
             if found and found.value.id == self._id:
                 if await self._is_confirmed(found):
                     return catalog
@@ -297,12 +305,17 @@ class NamespaceCreation:
         raise Busy(f"namespace {self.namespace} keeps changing")
 
     async def _authorize(self, catalog: Catalog, parent_id: str | None) -> None:
-        """The right to create a schema, on the parent namespace or, while there is none, on the catalog."""
+        """The right to create a schema, on the parent namespace or, while there is none, on the catalog.
+
+        A location that the client names needs a right, too.
+        """
         if self.namespace.parent and parent_id:
             missing = namespace_not_found(self.namespace.parent)
             await authorize_namespace(self.lake, self.namespace.parent, missing=missing, namespace_id=parent_id)
         else:
             await authorize_catalog(self.lake, catalog, missing=catalog_not_found(catalog.name))
+        if location := self.properties.get("location"):
+            await authorize_places(self.lake, catalog.name, (location,))
 
     async def _parent_id(self) -> str | None:
         """The id of the parent namespace; None if it does not exist, and on the first level."""

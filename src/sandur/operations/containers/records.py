@@ -198,12 +198,12 @@ def visible_properties(record: NamespaceRecord) -> Mapping[str, str]:
     return {"comment": record.comment, **record.properties}
 
 
-def dropped_namespace(now_ms: int, change: LastChange | None = None) -> NamespaceRecord:
+def dropped_namespace(now_ms: int, change: LastChange | None = None, *, owner_id: str = "") -> NamespaceRecord:
     """The record that replaces a dropped namespace. It has no id, so no child can be confirmed by it.
 
-    `change` signs the drop; None for a namespace that was never confirmed.
+    `change` signs the drop; None for a namespace that was never confirmed. The owner is kept for replays (A9).
     """
-    return NamespaceRecord(state="dropped", id="", change=change, updated_ms=now_ms)
+    return NamespaceRecord(state="dropped", id="", change=change, updated_ms=now_ms, owner_id=owner_id)
 
 
 def catalog_not_found(name: str) -> NotFound:

@@ -1,5 +1,6 @@
 """Rename a table or view (rules R1–R9): the new name first, as `moving`; then the old one, as `moved`."""
 
+import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,8 +9,15 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.records import Claim, NameRecord, Request
-from sandur.errors import AlreadyExists, Busy, OutcomeUnknown, SandurError, SwapLost
-from sandur.operations.access import name_chain, namespace_chain, read_authority, require, resolve_authorized
+from sandur.errors import AlreadyExists, Busy, Forbidden, NotFound, OutcomeUnknown, SandurError, SwapLost
+from sandur.operations.access import (
+    name_chain,
+    namespace_chain,
+    read_authority,
+    record_chain,
+    require,
+    resolve_authorized,
+)
 from sandur.operations.idempotency import KeyClaim, claim_for, key_hash_of, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
@@ -22,6 +30,7 @@ from sandur.operations.tables.names import (
     confirm_namespace,
     name_not_found,
     namespace_not_found,
+    pointer_cell,
     resolve_namespace,
     settle_name,
 )
@@ -107,7 +116,25 @@ class _Rename:
         raise Busy(f"{self.source}: other requests keep changing the names")
 
     async def replay(self, done: Claim) -> str:
+        await self._authorize_replay(done.uuid)
         return done.uuid
+
+    async def _authorize_replay(self, uuid: str) -> None:
+        """A9: a replay needs the right to rename, under the new name or, if the new parent gives none, the old one."""
+        authority = await read_authority(self.lake)
+        if authority is None:
+            return
+        missing = name_not_found(self.source, self.kind)
+        name = await self.lake.name(self.source).read()
+        if name is None or name.value.uuid != uuid:
+            raise missing
+        record = await pointer_cell(self.lake, name.value).read()
+        chain = await record_chain(self.lake, authority, self.source, record, missing=missing)
+        with contextlib.suppress(Forbidden, NotFound):
+            require(self.lake, authority, chain, missing=missing)
+            return
+        above = await namespace_chain(self.lake, authority, self.source.namespace, missing=missing)
+        require(self.lake, authority, (*above, chain[-1]), missing=missing)
 
     async def finish_index(self) -> None:
         for identifier, mark in self.marks.items():
@@ -125,19 +152,25 @@ class _Rename:
         live, pinned = source.live, self.claim.pinned_uuid
         if live is None or not live.is_a(self.kind, self.formats) or (pinned and live.uuid != pinned):  # R8 pin
             return _Refusal(name_not_found(self.source, self.kind))
+        await self._authorize(live, namespace.value.id if namespace else None)
         if namespace is None:
             return _Refusal(namespace_not_found(self.target.namespace))
-        await self._authorize(live, namespace.value.id)
         if target.live:
             return await self._refuse_taken(source)
         return _Plan(live, target.expected, namespace.value.id)
 
-    async def _authorize(self, live: ResolvedName, namespace_id: str) -> None:
-        """The right to take the table away from its name, and to create it in the target namespace (A6)."""
+    async def _authorize(self, live: ResolvedName, namespace_id: str | None) -> None:
+        """The right to take the table away from its name, and to create it in the target namespace (A6).
+
+        The source comes first, also if the target namespace does not exist (None): otherwise everyone could find out
+        which namespaces exist.
+        """
         if authority := await read_authority(self.lake):
             missing = name_not_found(self.source, self.kind)
             chain = await name_chain(self.lake, authority, live, missing=missing)
             require(self.lake, authority, chain, missing=missing)
+            if namespace_id is None:
+                return
             missing = namespace_not_found(self.target.namespace)
             target = await namespace_chain(self.lake, authority, self.target.namespace, namespace_id, missing=missing)
             require(self.lake, authority, target, missing=missing, situation="destination")

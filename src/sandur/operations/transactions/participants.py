@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import BoundRecord, NameRecord, Participant, Pending, Pointer, Request
 from sandur.catalog.security import Authority
-from sandur.errors import Busy, Conflict, SandurError, SwapLost
-from sandur.operations.access import name_chain, namespace_chain, require
+from sandur.errors import Busy, Conflict, Forbidden, NotFound, SandurError, SwapLost
+from sandur.operations.access import name_chain, namespace_chain, record_chain, require
 from sandur.operations.index import update
 from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import Lake
@@ -74,8 +74,9 @@ class Overtaken(Exception):
 class ChangedTable(Generic[M]):
     """A table or view that exists and is to be changed.
 
-    `is_applied`: what was read shows that the change was made before (C9). `refusal`: why it cannot be made.
-    `places` are the claims of the places that it adds, over all attempts of the transaction (P9).
+    `is_applied`: what was read shows that the change was made before (C9). `applied_elsewhere` is the uuid of the table
+    that shows it, if the name refers to another one now (C10). `refusal`: why it cannot be made. `places` are the
+    claims of the places that it adds, over all attempts of the transaction (P9).
     """
 
     lake: Lake
@@ -87,6 +88,7 @@ class ChangedTable(Generic[M]):
     base: Base[M] | None = None
     planned: M | None = None
     is_applied: bool = False
+    applied_elsewhere: str = ""
     refusal: SandurError | None = None
     listing: ListUpdate = field(init=False)
 
@@ -108,17 +110,41 @@ class ChangedTable(Generic[M]):
         asserted = self.change.asserted_uuid
         if not self.is_applied and asserted and asserted != self.base.pointer.value.table_uuid.lower():
             self.is_applied = await self._is_applied_elsewhere()
+            self.applied_elsewhere = asserted if self.is_applied else ""
 
     async def authorize(self, authority: Authority | None) -> None:
-        """Check what the route declares on this table. A name that does not exist is refused later."""
-        if authority is None or self.base is None:
+        """Check what the route declares on this table.
+
+        A name that does not exist is refused here, too, unless the caller may change what it referred to (A9): then the
+        order of the refusals does not reveal whether a hidden name exists.
+        """
+        if authority is None or (self.base is None and self.refusal is None):  # It could not be read.
             return
         missing = name_not_found(self.identifier, self.family.kind)
+        if self.base is None:
+            name = await self.lake.name(self.identifier).read()
+            await self._authorize_record(authority, self.change.asserted_uuid or (name.value.uuid if name else ""))
+            return
         chain = await name_chain(self.lake, authority, self.base.found, missing=missing)
-        situation = "view" if self.family.kind == "view" else ""
-        require(self.lake, authority, chain, missing=missing, situation=situation)
+        require(self.lake, authority, chain, missing=missing, situation=self._situation)
         if self.change.relocates(self.base.document.metadata):
             require(self.lake, authority, chain, missing=missing, situation="relocate")
+        if self.applied_elsewhere:
+            try:
+                await self._authorize_record(authority, self.applied_elsewhere)
+            except (Forbidden, NotFound):
+                self.is_applied = False  # What the caller may not change proves nothing to it.
+
+    @property
+    def _situation(self) -> str:
+        return "view" if self.family.kind == "view" else ""
+
+    async def _authorize_record(self, authority: Authority, uuid: str) -> None:
+        """The same for a table that is not under the name now."""
+        missing = name_not_found(self.identifier, self.family.kind)
+        pointer = await self.lake.pointer(uuid).read() if uuid else None
+        chain = await record_chain(self.lake, authority, self.identifier, pointer, missing=missing)
+        require(self.lake, authority, chain, missing=missing, situation=self._situation)
 
     async def _is_applied_elsewhere(self) -> bool:
         """C10: the name refers to nothing or to another table; the asserted table may show the change."""
@@ -249,11 +275,13 @@ class CreatedTable(Generic[M]):
         self.uuid = self.table_uuid if in_use is None or is_left else self.lake.clock.new_uuid()
 
     async def authorize(self, authority: Authority | None) -> None:
-        """The right to create, on the namespace that the name will belong to."""
-        if authority is None or not self.namespace_id:
+        """The right to create, on the namespace that the name will belong to; NotFound if there is no namespace."""
+        if authority is None or (not self.namespace_id and self.refusal is None):  # It could not be read.
             return
         namespace = self.identifier.namespace
         missing = namespace_not_found(namespace)
+        if not self.namespace_id:
+            raise missing
         chain = await namespace_chain(self.lake, authority, namespace, self.namespace_id, missing=missing)
         situation = "create view" if self.family.kind == "view" else "create"
         require(self.lake, authority, chain, missing=missing, situation=situation)

@@ -124,7 +124,12 @@ async def drop_version(lake: Lake, model: Identifier, number: int, request: Requ
 
 async def drop_model(lake: Lake, model: Identifier, *, force: bool, request: Request) -> None:
     """Drop a model; Conflict if it has versions, without `force`. A version created meanwhile is dropped too."""
-    record = await load_securable(lake, model, "model")
+    try:
+        record = await load_securable(lake, model, "model")
+    except NotFound:
+        if request.key is None:
+            raise
+        return await drop_securable(lake, model, "model", request)  # It may have been dropped by this very request.
     if not force:
         first = await list_versions(lake, model, ListRequest(None, 1))
         if first.versions:
@@ -132,6 +137,7 @@ async def drop_model(lake: Lake, model: Identifier, *, force: bool, request: Req
             raise Conflict(f"Model {model} has versions, the first is {version}; force=true deletes them too")
     await drop_securable(lake, model, "model", request)
     await lake.background.run("delete model versions", _delete_versions(lake, record))
+    return None
 
 
 async def _delete_versions(lake: Lake, record: Securable) -> None:

@@ -11,7 +11,6 @@ from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.drop import drop_namespace, drop_namespace_cascade
 from sandur.operations.containers.namespaces import NamespaceCreation, load_record, namespace_change
 from sandur.operations.lake import Lake
-from sandur.operations.location_access import authorize_location
 from sandur.operations.tables.names import resolve_namespace
 from sandur.storage.cell import gather_all
 
@@ -29,9 +28,6 @@ async def create_schema(
     for level in namespace.levels:
         checked_new_name("schema", level)
     check_new_keys(properties)
-    if storage_root:
-        await load_catalog(lake, namespace.catalog)  # NotFound before anything is said about the location.
-        await authorize_location(lake, storage_root, situation="location")
     located = {**properties, **({"location": storage_root} if storage_root else {})}
     creation = NamespaceCreation(lake, namespace, located, request, comment=comment)
     await creation.run()
