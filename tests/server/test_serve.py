@@ -183,6 +183,7 @@ import signal
 import uvicorn
 from sandur.cli.main import run
 
+
 serve = uvicorn.Server.run
 
 def signalled(server, sockets):
@@ -326,6 +327,6 @@ def test_an_unusable_store_fails_the_start(tmp_path: Path, workers: str) -> None
 
     done = sandur("--store", str(tmp_path / "file"), "--port", "0", "--workers", workers)
 
-    assert done.returncode == 1
+    assert done.returncode == 7  # unavailable
     (line,) = done.stderr.splitlines()
     assert line.startswith("sandur: ")
