@@ -141,6 +141,19 @@ def test_a_program_logs_in_with_its_secret(user: User, secured: ServerProcess, t
     assert all(ADMIN_SECRET not in one.read_text() for one in user.folder.iterdir())
 
 
+def test_a_recovered_administrator_of_another_tenant_logs_in(user: User, secured: ServerProcess) -> None:
+    store = str(secured.folder / "data")
+    made = user.run("admin", "recover", "--tenant", "acme", "--store", store, "--json").json
+    arguments = ("--client-id", "admin", "--client-secret-stdin", "--server", secured.url)
+
+    elsewhere = user.run("login", *arguments, stdin=made["client_secret"])
+    done = user.run("login", *arguments, "--tenant", "acme", "--profile", "acme", stdin=made["client_secret"])
+
+    assert (elsewhere.code, done.code) == (4, 0), done.err
+    me = user.run("whoami", "--profile", "acme", "--json").json
+    assert (me["name"], me["tenant"]) == ("admin", "acme")
+
+
 def test_only_their_owner_may_read_the_tokens(admin: User) -> None:
     modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in (*admin.folder.iterdir(), admin.folder)}
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import getpass
 import os
 import sys
 import threading
@@ -117,13 +118,18 @@ def _secret(flags: LoginFlags) -> str | None:
     if not flags.client_id:
         raise BadRequest("a client secret needs the name of its principal: pass it with --client-id")
     try:
-        text = flags.secret_file.read_text(encoding="utf-8") if flags.secret_file else sys.stdin.readline()
+        text = flags.secret_file.read_text(encoding="utf-8") if flags.secret_file else _read_secret()
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f"--client-secret-file {flags.secret_file}: cannot be read: {error}") from error
     secret = text.strip()
     if not secret or len(secret) > _SECRET_CHARS_MAX:
         raise BadRequest("the client secret is empty or too long")
     return secret
+
+
+def _read_secret() -> str:
+    """The first line of the standard input; a terminal does not show what is typed."""
+    return getpass.getpass("Client secret: ") if sys.stdin.isatty() else sys.stdin.readline()
 
 
 async def _credentials(
