@@ -97,7 +97,7 @@ async def test_whoever_is_killed_the_work_is_repeated_and_its_secret_is_in_force
 
     if again:
         assert await world.is_in_force(principal, again)
-    else:  # It happened before the death, and nobody saw the secret.
+    else:  # It happened before the death, and the secret was not printed.
         assert (await world.authority()).principal_named(principal)
         assert await world.is_in_force("admin", await recover(world.server()))
     named = [one for one in (await world.authority()).principals() if one.name == principal]

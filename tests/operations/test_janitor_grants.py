@@ -87,7 +87,7 @@ async def test_segments_without_a_manifest_go_and_the_others_stay(cluster: Clust
 
 
 async def test_a_writer_that_wrote_its_segments_before_the_sweep_cannot_name_a_deleted_one(cluster: Cluster) -> None:
-    """A14: without the bump, the manifest would name a segment that does not exist, and nobody could do anything."""
+    """A14: without the bump, the manifest would name a segment that does not exist, and no request could be decided."""
     store = HookedStore(cluster.store)
     server = cluster.server(store)
 

@@ -1,4 +1,4 @@
-"""Attacks by locations, over HTTP: nobody gets a place, files or credentials that belong to another table."""
+"""Attacks by locations, over HTTP: no caller gets a place, files or credentials that belong to another table."""
 
 import json
 from collections.abc import AsyncIterator

@@ -78,7 +78,7 @@ def refusal(rule: Rule, table: str, capabilities: Collection[str]) -> str | None
     """Why a restricted caller is refused what the rule guards; None if it is not.
 
     A client that applies restrictions may load the table. Plans contain bounds of columns, and credentials give the
-    files themselves: nobody who is restricted gets them.
+    files themselves: no restricted caller gets them.
     """
     if rule not in _TO_READ or (rule == READ_TABLE and CAPABILITY in capabilities):
         return None

@@ -26,8 +26,8 @@ from sandur.operations.index.lists import Container, read_page
 from sandur.operations.lake import Lake
 from sandur.operations.location_access import authorize_location
 from sandur.operations.locations.claims import LocationClaims, Places
+from sandur.operations.locations.owners import catalog_places
 from sandur.operations.locations.placement import realm_of, root_holder
-from sandur.operations.locations.standing import catalog_places
 from sandur.operations.tables.names import catalog_exists, catalog_home
 from sandur.storage.cell import Attempts, gather_all
 

@@ -40,7 +40,7 @@ from sandur.operations.index import update
 from sandur.operations.index.truth import list_child_namespaces, list_keys
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import release_places
-from sandur.operations.locations.standing import catalog_places
+from sandur.operations.locations.owners import catalog_places
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.names import (
     catalog_exists,

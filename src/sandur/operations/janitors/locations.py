@@ -14,8 +14,8 @@ from sandur.errors import Conflict, Invalid, NotFound, SandurError
 from sandur.operations.janitors.sweep import Janitor, OnError, Outcome, Swept, list_layouts, read_listed
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import Completeness, find_living, tidy_claim
+from sandur.operations.locations.owners import catalog_places, has_open_order
 from sandur.operations.locations.placement import locations_of, root_holder
-from sandur.operations.locations.standing import catalog_places, has_open_order
 from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.names import catalog_exists, catalog_home
 from sandur.operations.transactions.resolution import effective_record

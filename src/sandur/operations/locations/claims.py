@@ -17,7 +17,7 @@ from sandur.catalog.location_claims import (
 from sandur.catalog.locations import Address, canonical_address
 from sandur.errors import Busy, Invalid, SwapLost
 from sandur.operations.lake import Lake
-from sandur.operations.locations.standing import Standing, fence, standing_of
+from sandur.operations.locations.owners import Standing, fence, standing_of
 from sandur.storage.cell import Attempts, Cell, Versioned, decode_record, gather_all
 from sandur.storage.contract import ABSENT, ObjectStore, get_many, list_all
 from sandur.storage.layout import LOCATIONS_COMPLETE, location_claim, location_claims_below, parse_location_claim
@@ -197,7 +197,7 @@ class LocationClaims:
             for one in here:
                 if not await fence(self.lake, one):
                     return False
-            # If this is lost, the claim was renewed, and whoever renewed it looks after us.
+            # If this is lost, the claim was renewed, and the request that renewed it looks after this one.
             await remove_holders(self.lake, address, at[address], [one.holder for one in here])
         return True
 

@@ -14,7 +14,7 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims, Places
-from sandur.operations.locations.standing import catalog_places, has_open_order, kill_orphan
+from sandur.operations.locations.owners import catalog_places, has_open_order, kill_orphan
 from sandur.operations.tables.documents import request_id
 from sandur.operations.tables.names import catalog_home, resolve_namespace
 from sandur.storage.cell import Attempts, Versioned, gather_all
