@@ -5,7 +5,17 @@ import itertools
 import sys
 from typing import Final
 
-BENCHMARKS: Final = ("storage", "iceberg_commit", "server", "audit", "planning", "unity", "delta", "pipeline")
+BENCHMARKS: Final = (
+    "storage",
+    "iceberg_commit",
+    "server",
+    "security",
+    "audit",
+    "planning",
+    "unity",
+    "delta",
+    "pipeline",
+)
 
 
 def main() -> int:

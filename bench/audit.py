@@ -66,7 +66,8 @@ async def _measure(options: argparse.Namespace) -> None:
         }
         for what, (size, timings) in found.items()
     }
-    save("audit", {"results": results}, file=options.json)
+    settings = "folders, fsync never, in one process, without HTTP parsing"
+    save("audit", {"settings": settings, "results": results}, file=options.json)
 
 
 def _row(what: str, size: int, timings: Mapping[str, Timing]) -> tuple[str, ...]:

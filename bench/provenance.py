@@ -19,6 +19,7 @@ MEASURED: Final[Mapping[str, Sequence[str]]] = {
     "iceberg_commit": ("iceberg",),
     "pipeline": ("pipeline", "operations", "storage"),
     "planning": ("avro", "iceberg", "operations/planning"),
+    "security": _SERVED,
     "server": _SERVED,
     "storage": ("storage",),
     "unity": _SERVED,

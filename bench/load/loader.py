@@ -69,7 +69,7 @@ class Loader:
 
     def run(self, target: Target, kind: str, **job: object) -> Result:
         """One job, to its end or until it takes far too long."""
-        where = {"addr": target.address, "root": target.root, "headers": {}, "pids": target.pids}
+        where = {"addr": target.address, "root": target.root, "headers": target.headers, "pids": target.pids}
         text = msgspec.json.encode({"kind": kind, "server": where, "namespace": target.namespace, **job})
         environment = {**os.environ, "GOMAXPROCS": str(self._threads), "GOGC": "400"}
         seconds = job.get("seconds", _JOB_SECONDS)

@@ -25,7 +25,7 @@ _PARTS: Final = ("master", "volume", "filer", "s3", "admin")
 def sandur_on_folder(name: str, folder: Path, *, fsync: str, workers: int, source: Path = SOURCE) -> Iterator[Target]:
     """A server from a source tree, on a folder."""
     environment = {"SANDUR_FSYNC": fsync, "PYTHONPATH": str(source)}
-    with _sandur(name, folder, f"{folder}/data", workers, environment) as target:
+    with running_sandur(name, folder, f"{folder}/data", workers, environment) as target:
         yield target
 
 
@@ -35,12 +35,12 @@ def sandur_on_s3(name: str, folder: Path, *, workers: int, source: Path = SOURCE
     (folder / "bucket").mkdir()
     with (
         seaweedfs(folder / "bucket") as settings,
-        _sandur(
+        running_sandur(
             name,
             folder,
             f"s3://{BUCKET}/bench",
             workers,
-            {**_s3_environment(settings), "PYTHONPATH": str(source)},
+            {**s3_environment(settings), "PYTHONPATH": str(source)},
         ) as target,
     ):
         yield target
@@ -66,7 +66,10 @@ def peer(folder: Path) -> Iterator[Target]:
 
 
 @contextlib.contextmanager
-def _sandur(name: str, folder: Path, store: str, workers: int, environment: Mapping[str, str]) -> Iterator[Target]:
+def running_sandur(
+    name: str, folder: Path, store: str, workers: int, environment: Mapping[str, str]
+) -> Iterator[Target]:
+    """A server on any store, with these variables set."""
     port = free_ports(1)[0]
     uri = f"http://{LOOPBACK}:{port}"
     command = [sys.executable, "-c", "from sandur.cli.main import run; run()", "serve", "--store", store]
@@ -76,7 +79,8 @@ def _sandur(name: str, folder: Path, store: str, workers: int, environment: Mapp
         yield Target(name, uri, pids=[pid])
 
 
-def _s3_environment(settings: Settings) -> dict[str, str]:
+def s3_environment(settings: Settings) -> dict[str, str]:
+    """The variables with which a server reaches the bucket."""
     return {
         "SANDUR_S3_ENDPOINT": settings.s3.endpoint,
         "SANDUR_S3_REGION": settings.s3.region,

@@ -32,6 +32,7 @@ class Target:
         self.name = name
         self.address, _, base = uri.removeprefix("http://").partition("/")
         self.pids = list(pids)
+        self.headers: dict[str, str] = {}  # Of every request, such as Authorization.
         self.root = ""
         self.namespace = ""
         self.tables = 0  # In the namespace that grows.
@@ -64,7 +65,7 @@ class Target:
     def _call(self, method: str, path: str, body: Json | None = None) -> tuple[int, bytes]:
         link = http.client.HTTPConnection(self.address, timeout=_ANSWER_SECONDS_MAX)
         try:
-            headers = {"Accept": "application/json", "Content-Type": "application/json"}
+            headers = {"Accept": "application/json", "Content-Type": "application/json", **self.headers}
             link.request(method, path, None if body is None else msgspec.json.encode(body), headers)
             answer = link.getresponse()
             return answer.status, answer.read()

@@ -36,6 +36,7 @@ PRINCIPAL_SHARDS: Final = 16
 GROUPS: Final = "groups"
 
 _SUBJECTS_MAX: Final = 10_000
+_DECISIONS_MAX: Final = 20_000
 _GROUP_LEVELS_MAX: Final = 16
 
 
@@ -124,8 +125,11 @@ def folded(name: str) -> str:
     return name.strip().casefold()
 
 
+_GRANT_SHARD_NAMES: Final = tuple(f"grants-{number:02d}" for number in range(GRANT_SHARDS))
+
+
 def grants_shard(object_id: str) -> str:
-    return f"grants-{zlib.crc32(object_id.encode()) % GRANT_SHARDS:02d}"
+    return _GRANT_SHARD_NAMES[zlib.crc32(object_id.encode()) % GRANT_SHARDS]
 
 
 def principals_shard(principal_id: str) -> str:
@@ -189,26 +193,33 @@ class Access:
 
 
 class Shard(NamedTuple):
-    """A segment, its principals by name and by API key, its grants as bits, and who holds a grant in each container."""
+    """A segment, its principals by name and by API key, its grants as bits, and who holds a grant in each container.
+
+    `objects` are the ids of the securables on which each subject holds a grant.
+    """
 
     segment: SecuritySegment
     names: Mapping[str, Principal]
     keys: Mapping[str, Principal]
     grants: Mapping[str, Mapping[str, Bits]]
     below: Mapping[str, frozenset[str]]
+    objects: Mapping[str, Sequence[str]]
 
 
 def shard_of(segment: SecuritySegment) -> Shard:
     grants: dict[str, dict[str, Bits]] = {}
     below: dict[str, set[str]] = {}
+    objects: dict[str, list[str]] = {}
     for object_id, granted in segment.grants.items():
         grants[object_id] = {subject: bits_of(privileges) for subject, privileges in granted.subjects.items()}
+        for subject in granted.subjects:
+            objects.setdefault(subject, []).append(object_id)
         for container in granted.above:
             below.setdefault(container, set()).update(granted.subjects)
     names = {folded(principal.name): principal for principal in segment.principals.values()}
     keys = {key.id: principal for principal in segment.principals.values() for key in principal.api_keys}
     held = {container: frozenset(subjects) for container, subjects in below.items()}
-    return Shard(segment, names, keys, grants, held)
+    return Shard(segment, names, keys, grants, held, objects)
 
 
 _NO_SHARD: Final = shard_of(SecuritySegment())
@@ -222,6 +233,7 @@ class Authority:
     version: str
     shards: Mapping[str, Shard]
     _subjects: dict[tuple[str, str, tuple[str, ...]], frozenset[str]] = field(default_factory=dict)
+    _decisions: dict[tuple[Caller, Chain, Rule], Decision | None] = field(default_factory=dict)
 
     @property
     def metastore(self) -> Link:
@@ -307,6 +319,23 @@ class Authority:
             self._subjects[key] = found
         return found
 
+    def decision(self, caller: Caller, chain: Chain, rule: Rule) -> Decision | None:
+        """The decision about a request, made once per authority; None if the caller's token no longer counts."""
+        key = (caller, chain, rule)
+        try:
+            return self._decisions[key]
+        except KeyError:
+            found = None
+            if self.accepts(caller):
+                verdict = self.decide(caller, chain, rule)
+                # Below a catalog, its name belongs to the name of the securable.
+                catalog = chain[1].name if len(chain) > 2 and chain[1].type == "catalog" else ""  # noqa: PLR2004
+                found = Decision(chain[-1], rule, verdict, self.manifest.number, catalog)
+            if len(self._decisions) >= _DECISIONS_MAX:
+                self._decisions.clear()
+            self._decisions[key] = found
+            return found
+
     def decide(self, caller: Caller, chain: Chain, rule: Rule) -> Verdict:
         """Whether the caller may do what the rule guards to the last link of the chain."""
         subjects = self.subjects(caller)
@@ -325,7 +354,8 @@ class Authority:
         rights = rights_on(
             container, [self._shard(grants_shard(link.id)).grants.get(link.id) for link in container], subjects
         )
-        return Viewer(self, subjects, rights.held[-1], is_owner=rights.owned[-1])
+        held = {id_ for shard in self.shards.values() for subject in subjects for id_ in shard.objects.get(subject, ())}
+        return Viewer(self, subjects, held, rights.held[-1], is_owner=rights.owned[-1])
 
     def bits_on(self, object_id: str, subjects: Collection[str]) -> Bits:
         """The privileges that the subjects hold directly on a securable."""
@@ -339,7 +369,7 @@ class Authority:
 
     def has_grant_below(self, link: Link, subjects: Collection[str]) -> bool:
         """Whether the subjects hold a grant on something inside a container."""
-        if link.type not in {"catalog", "schema"}:
+        if link.type not in _CONTAINERS:
             return False
         return any(not shard.below.get(link.id, _NO_SUBJECTS).isdisjoint(subjects) for shard in self.shards.values())
 
@@ -359,13 +389,15 @@ class Authority:
 
 
 _NO_SUBJECTS: Final[frozenset[str]] = frozenset()
+_CONTAINERS: Final = frozenset({"catalog", "schema"})
 
 
 class Viewer(NamedTuple):
-    """What a caller may see inside one container, on which its rights are known."""
+    """What a caller may see inside one container, on which its rights are known. `objects` are those with a grant."""
 
     authority: Authority
     subjects: frozenset[str]
+    objects: Collection[str]
     held: Bits
     is_owner: bool
 
@@ -373,8 +405,15 @@ class Viewer(NamedTuple):
         """Whether the rights on the container show every child of that type."""
         return self.is_owner or shows(kind, self.held)
 
+    def is_out_of_sight(self, kind: SecurableType, child_id: str, owner: str) -> bool:
+        """Whether nothing can show this child; quick, and only for what contains nothing else."""
+        if child_id in self.objects or owner in self.subjects or kind in _CONTAINERS:
+            return False
+        return not self.sees_all(kind)
+
     def sees(self, child: Link) -> bool:
         if self.sees_all(child.type) or child.owner in self.subjects:
             return True
-        bits = self.authority.bits_on(child.id, self.subjects)
-        return shows(child.type, bits) or self.authority.has_grant_below(child, self.subjects)
+        if child.id in self.objects and shows(child.type, self.authority.bits_on(child.id, self.subjects)):
+            return True
+        return self.authority.has_grant_below(child, self.subjects)

@@ -15,7 +15,6 @@ from sandur.catalog.restrictions import refusal
 from sandur.catalog.security import (
     Access,
     Authority,
-    Decision,
     SecurityManifest,
     SecuritySegment,
     Shard,
@@ -112,16 +111,17 @@ def require(lake: Lake, authority: Authority | None, chain: Chain, *, missing: N
     access = lake.access
     if access is None or authority is None:
         return
-    _check_caller(access, authority)
-    rule = access.rule(situation)
-    verdict = authority.decide(access.caller, chain, rule)
-    access.decisions.append(Decision(chain[-1], rule, verdict, authority.manifest.number, _catalog_of(chain)))
+    decision = authority.decision(access.caller, chain, access.rule(situation))
+    if decision is None:
+        raise Unauthenticated(f"The token of {access.caller.name} has been revoked; log in again")
+    access.decisions.append(decision)
+    verdict = decision.verdict
     if verdict.outcome == "hidden":
         raise Hidden(str(missing), subject=missing.subject)
     if verdict.outcome == "forbidden":
         raise Forbidden(f"{access.caller.name} may not do this: it needs {verdict.missing}")
     if chain[-1].type == "table":
-        _check_restrictions(access, authority, chain[-1], rule)
+        _check_restrictions(access, authority, chain[-1], decision.rule)
 
 
 def _check_restrictions(access: Access, authority: Authority, table: Link, rule: Rule) -> None:
@@ -136,20 +136,9 @@ def viewer_of(lake: Lake, authority: Authority | None, container: Chain) -> View
     return authority.viewer(lake.access.caller, container) if lake.access and authority else None
 
 
-def _catalog_of(chain: Chain) -> str:
-    """The name of the catalog that the last link is in; empty if it is in none."""
-    return chain[1].name if len(chain) > 2 and chain[1].type == "catalog" else ""  # noqa: PLR2004 - below a catalog
-
-
 def may_see(lake: Lake, authority: Authority | None, chain: Chain) -> bool:
     """Whether the caller may know that the last link of the chain exists."""
     return lake.access is None or authority is None or authority.sees(lake.access.caller, chain)
-
-
-def _check_caller(access: Access, authority: Authority) -> None:
-    """Raise Unauthenticated for a principal that was removed or disabled, or whose tokens were revoked."""
-    if not authority.accepts(access.caller):
-        raise Unauthenticated(f"The token of {access.caller.name} has been revoked; log in again")
 
 
 async def authorize_caller(lake: Lake) -> None:

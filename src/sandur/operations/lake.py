@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import copy
 import sys
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
@@ -242,7 +241,8 @@ class Lake:
 
     def acting_for(self, access: Access | None) -> "Lake":
         """This lake with all its caches, for one request: its operations check what the request may do."""
-        lake = copy.copy(self)
+        lake = object.__new__(Lake)  # Every request needs one, and `copy` costs five times as much.
+        lake.__dict__.update(self.__dict__)
         lake.access = access
         return lake
 

@@ -11,6 +11,8 @@ from sandur.settings import Settings
 
 DEFAULT_TENANT: Final = "default"
 DEFAULT_WORKSPACE: Final = "default"
+TENANT_HEADER: Final = b"x-sandur-tenant"
+WORKSPACE_HEADER: Final = b"x-sandur-workspace"
 
 _SCOPE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _TEXT_CHARS_MAX: Final = 200
@@ -50,8 +52,8 @@ def identity_of(request: HttpRequest, settings: Settings, bearer: Bearer) -> Ide
 
     Raises BadRequest for a bad tenant or workspace, Refused for one that the token is not for.
     """
-    tenant = _scope_name(request, b"x-sandur-tenant", bearer.tenant, settings.tenant, DEFAULT_TENANT)
-    workspace = _scope_name(request, b"x-sandur-workspace", bearer.workspace, settings.workspace, DEFAULT_WORKSPACE)
+    tenant = _scope_name(request, TENANT_HEADER, bearer.tenant, settings.tenant, DEFAULT_TENANT)
+    workspace = _scope_name(request, WORKSPACE_HEADER, bearer.workspace, settings.workspace, DEFAULT_WORKSPACE)
     return Identity(
         tenant, workspace, bearer.caller.name, bearer.caller, bearer.issuer, bearer.token_id, bearer.expires_ms
     )

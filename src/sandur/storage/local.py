@@ -36,6 +36,7 @@ _THREADS_MAX: Final = 32
 _INLINE_READ_BYTES_MAX: Final = 1 << 20
 _FOLDER_TRIES_MAX: Final = 100
 _REMOVED_FOLDERS_MAX: Final = 1_000
+_PATHS_MAX: Final = 20_000
 _LEFTOVER_AGE_SECONDS: Final = 24 * 3600
 
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
@@ -59,6 +60,7 @@ class LocalStore:
         self._syncs = fsync == "always"
         # Folders that were removed when empty; True for those that were created again since and now stay.
         self._removed_folders: dict[str, bool] = {}
+        self._paths: dict[str, str] = {}  # Of the keys that were checked: warm loads use the same ones again.
         self._threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="sandur-local")
         try:
             for folder in ("locks", "writing"):
@@ -112,7 +114,11 @@ class LocalStore:
         return UNCHANGED if _version(status) == seen else await self.get(key)
 
     async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
-        return all(self.version_now(key) == version for key, version in versions)
+        for key, version in versions:  # A warm load waits for this loop: without calls of other functions.
+            status = _status(self._paths.get(key) or self._path(key))
+            if status is None or str(status.st_mtime_ns) != version:
+                return False
+        return True
 
     async def head(self, key: str) -> Listed | None:
         status = _status(self._path(key))
@@ -161,9 +167,15 @@ class LocalStore:
         return await future
 
     def _path(self, key: str) -> str:
-        if key.startswith(INTERNALS) and key.partition("/")[0] == INTERNALS:
-            raise BadRequest(f"key {key!r}: {INTERNALS} is the store's own folder")
-        return self._prefix + validate_key(key)
+        path = self._paths.get(key)
+        if path is None:
+            if key.startswith(INTERNALS) and key.partition("/")[0] == INTERNALS:
+                raise BadRequest(f"key {key!r}: {INTERNALS} is the store's own folder")
+            path = self._prefix + validate_key(key)
+            if len(self._paths) >= _PATHS_MAX:
+                self._paths.clear()
+            self._paths[key] = path
+        return path
 
     def _write(self, key: str, path: str, data: bytes, expected: Expected, *, waits: bool = True) -> Version:
         """Write a new file, sync it, and rename it under the lock of the key; _LockHeld if it may not wait for that."""

@@ -6,6 +6,7 @@ names: without concurrent changes they neither skip nor repeat an entry.
 
 import asyncio
 import bisect
+import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -140,9 +141,13 @@ class _Selection(NamedTuple):
     wanted: int | None
     accepts: Accepts
 
-    def is_complete(self, entries: Sequence[Entry]) -> bool:
+    def count(self, entries: Sequence[Entry]) -> int:
+        """How many entries are accepted; 0 if all are wanted."""
+        return 0 if self.wanted is None else sum(map(self.accepts, entries))
+
+    def is_complete(self, count: int) -> bool:
         """Whether the page is full and one more entry shows that it is not the last page."""
-        return self.wanted is not None and sum(map(self.accepts, entries)) > self.wanted
+        return self.wanted is not None and count > self.wanted
 
 
 def _page(entries: Sequence[Entry], selection: _Selection, bound: str | None) -> EntriesPage:
@@ -183,7 +188,8 @@ async def _read_segments(
     versions = [manifest.version]
     ids = _ids_from(manifest.value, last, None)
     done, step = 0, len(known) or _segments_for(selection.wanted) or len(ids)
-    while done < len(ids) and not selection.is_complete(entries):
+    count = selection.count(entries)
+    while done < len(ids) and not selection.is_complete(count):
         some = ids[done : done + step]
         missing = [segment_id for segment_id in some if segment_id not in known]
         parts = {**known, **await read_segments(lake, scope, missing)}
@@ -191,7 +197,9 @@ async def _read_segments(
             part = parts[segment_id]
             if not isinstance(part, Versioned):
                 return None
-            entries += entries_after(part.value.entries, last)
+            found = entries_after(part.value.entries, last)
+            count += selection.count(found)
+            entries += found
             versions.append(part.version)
         done += len(some)
         step = min(2 * step, READS_AT_ONCE_MAX)
@@ -218,11 +226,13 @@ async def _read_records(lake: Lake, scope: Scope, last: str | None, selection: _
     names = await list_written_names(lake, scope)
     names = names[0 if last is None else bisect.bisect_right(names, last) :]
     entries: list[Entry] = []
-    done = 0
-    while done < len(names) and not selection.is_complete(entries):
+    done = count = 0
+    while done < len(names) and not selection.is_complete(count):
         some = names[done : done + LOOKS_AT_ONCE]
         truth = await read_entries(lake, scope, some)
-        entries += [entry for name in some if (entry := truth[name])]
+        existing = [entry for name in some if (entry := truth[name])]
+        count += selection.count(existing)
+        entries += existing
         done += len(some)
     return _page(entries, selection, None if done == len(names) else names[done - 1])._replace(is_fallback=True)
 
@@ -264,19 +274,33 @@ async def read_visible_page(
             )
         chain = await container.chain(authority)
         require(lake, authority, chain, missing=container.missing)
-        is_listed = partial(_is_listed, accepts=accepts, viewer=viewer_of(lake, authority, chain))
-        page = await read_page(lake, scope, last=last, wanted=wanted, accepts=is_listed, seen=seen)
+        viewer = viewer_of(lake, authority, chain)
+        if viewer is None or (cached_as and viewer.sees_all(TYPES[cached_as])):
+            is_listed, listed_as = accepts, cached_as
+        else:
+            is_listed = partial(_is_listed, accepts=accepts, viewer=viewer)
+            listed_as = _listed_for(viewer, cached_as)
+        page = await read_page(lake, scope, last=last, wanted=wanted, accepts=is_listed, seen=seen, cached_as=listed_as)
         # A2: the grants and the entries were valid at one moment.
         if _listed_versions(lake, scope) == before or await lake.store.are_current(manifest_versions(lake, authority)):
             return page
     raise Busy("the grants keep changing")
 
 
-def _is_listed(entry: Entry, *, accepts: Accepts, viewer: Viewer | None) -> bool:
-    if not accepts(entry):
+def _listed_for(viewer: Viewer, cached_as: str) -> str:
+    """The name under which a list is cached for callers that see the same: by the grants and the same subjects."""
+    if not cached_as:
+        return ""
+    subjects = hashlib.sha256("\n".join(sorted(viewer.subjects)).encode()).hexdigest()
+    return f"{cached_as} for {subjects} and {viewer.is_owner} {viewer.held} at {viewer.authority.version}"
+
+
+def _is_listed(entry: Entry, *, accepts: Accepts, viewer: Viewer) -> bool:
+    id_ = entry.object_id or entry.uuid
+    # Most entries of a long list that shows few of them end here.
+    if viewer.is_out_of_sight(TYPES[entry.kind], id_, entry.owner_id) or not accepts(entry):
         return False
-    link = Link(entry.object_id or entry.uuid, TYPES[entry.kind], entry.name, entry.owner_id)
-    return viewer is None or viewer.sees(link)
+    return viewer.sees(Link(id_, TYPES[entry.kind], entry.name, entry.owner_id))
 
 
 def _listed_versions(lake: Lake, scope: Scope) -> tuple[Version | None, Version | None]:

@@ -6,7 +6,7 @@ replace a table's head and the participants of a transaction are made of the sam
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import Final, Generic, NamedTuple
+from typing import Final, Generic, NamedTuple, cast
 
 from msgspec.structs import replace
 
@@ -54,6 +54,8 @@ from sandur.operations.tables.names import (
 )
 from sandur.operations.transactions.resolution import TransactionAge, resolve_pending
 from sandur.storage.cell import Versioned, gather_all
+
+_Confirmed = tuple[Authority | None, bool]
 
 _OPERATION: Final = "commit"
 SWAP_DELAY_MS_MAX: Final = 5_000
@@ -241,20 +243,16 @@ class Commit(Generic[M]):
         lake, base = self.lake, draft.base
         began_ms = lake.clock.now_ms()
         try:
-            _, authority, is_current = await gather_all(
-                (
-                    gather_all(
-                        [
-                            write_document(lake, draft.document),
-                            lake.feature(Receipts).ensure(base.pointer.value.table_uuid, base.head),  # C5 (help)
-                            claim.take(uuid=base.found.uuid, tried=tried_of(draft.head)),  # C4, C7 (fence)
-                            listing.begin(base.document.metadata, draft.document.metadata),  # I1
-                        ]
-                    ),
-                    read_authority(lake),  # A6: this read begins after the version that will be swapped was known.
-                    self._is_current(base),
-                )
+            *_, confirmed = await gather_all(
+                [
+                    write_document(lake, draft.document),
+                    lake.feature(Receipts).ensure(base.pointer.value.table_uuid, base.head),  # C5 (help)
+                    claim.take(uuid=base.found.uuid, tried=tried_of(draft.head)),  # C4, C7 (fence)
+                    listing.begin(base.document.metadata, draft.document.metadata),  # I1
+                    self._confirm(base),
+                ]
             )
+            authority, is_current = cast("_Confirmed", confirmed)  # The calls return different types.
             if is_current:
                 await self._authorize(authority, base.found, base.document.metadata)
         except (ClaimLost, Forbidden, Hidden, Unauthenticated):
@@ -279,6 +277,17 @@ class Commit(Generic[M]):
             if self.uncertain:  # A7
                 raise Busy(f"{self.identifier}: an earlier attempt of this request may still be applied") from None
             raise
+
+    async def _confirm(self, base: Base[M]) -> "_Confirmed":
+        """The grants, and whether name and pointer are as remembered.
+
+        A6: the read of the grants begins after the version that will be swapped was known.
+        """
+        if self.lake.access is None:
+            return None, await self._is_current(base)
+        if self.lake.store.has_instant_reads:  # Without tasks, which would cost more than these reads.
+            return await read_authority(self.lake), await self._is_current(base)
+        return await gather_all((read_authority(self.lake), self._is_current(base)))
 
     async def _is_current(self, base: Base[M]) -> bool:
         """Whether name and pointer are as remembered. A cached name is never trusted (C2)."""

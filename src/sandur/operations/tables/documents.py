@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from sandur.catalog.garbage import written_version
 from sandur.catalog.identifiers import Identifier, Kind, Namespace
+from sandur.catalog.privileges import Chain
 from sandur.catalog.property_keys import without_client_keys
 from sandur.catalog.records import BoundRecord, Head, NameRecord, Request, head_of
 from sandur.catalog.security import Authority
@@ -23,7 +24,9 @@ from sandur.iceberg.table_metadata import (
 from sandur.iceberg.view_metadata import ViewMetadata, decode_view_metadata, encode_view_metadata
 from sandur.operations.access import (
     READS_MAX,
+    Security,
     Versions,
+    manifest_versions,
     name_chain,
     read_authority,
     remembered_versions,
@@ -317,13 +320,14 @@ async def current_document(lake: Lake, identifier: Identifier) -> Document[Table
 async def _known_document(lake: Lake, identifier: Identifier) -> Document[TableMetadata] | None:
     """The document that an earlier load found, if nothing that it depends on has changed; only with instant reads."""
     head = lake.feature(_validated_heads).get(identifier)
-    if head is None:
+    authority = lake.feature(Security).last if lake.access else None
+    if head is None or (lake.access and (authority is None or authority.version != head.grants_version)):
         return None
-    authority = await read_authority(lake)
+    # A1, A2: the grants are looked at first, so what the load found was valid at that moment.
     if not await lake.store.are_current(head.versions):
         return None
-    if authority:  # A2: what the load found was valid when the grants were read.
-        await _require_name(lake, authority, head.found)
+    if authority:
+        require(lake, authority, head.chain, missing=name_not_found(identifier, "table"))
     return await load_document(lake, TABLES, head.location)
 
 
@@ -345,8 +349,11 @@ async def _read_document(lake: Lake, identifier: Identifier) -> Document[TableMe
     if found is None or not found.is_a("table"):
         raise name_not_found(identifier, "table")
     unconfirmed: Versions = ()
+    chain: Chain = ()
     if authority:
-        await _require_name(lake, authority, found)
+        missing = name_not_found(identifier, "table")
+        chain = await name_chain(lake, authority, found, missing=missing)
+        require(lake, authority, chain, missing=missing)
         now = versions_read(lake, authority, found)
         unconfirmed = now if now != before else ()
     location = (await effective_head(lake, found)).metadata_location
@@ -362,21 +369,20 @@ async def _read_document(lake: Lake, identifier: Identifier) -> Document[TableMe
     else:
         document = await load_document(lake, TABLES, location)
     if lake.store.has_instant_reads:
-        _remember_head(lake, found, location)
+        _remember_head(lake, authority, chain, found, location)
     return document
 
 
-async def _require_name(lake: Lake, authority: Authority, found: ResolvedName) -> None:
-    missing = name_not_found(found.identifier, found.name.value.kind)
-    require(lake, authority, await name_chain(lake, authority, found, missing=missing), missing=missing)
-
-
 class _ValidatedHead(NamedTuple):
-    """The current metadata file of a table, as long as all these objects are at these versions."""
+    """The current metadata file of a table, as long as all these objects are at these versions.
 
-    found: ResolvedName
+    If grants are checked, their manifest is the first of the objects, and `chain` is what they are checked on.
+    """
+
     location: str
-    versions: tuple[tuple[str, Version], ...]
+    versions: Versions
+    grants_version: str
+    chain: Chain
 
 
 def _validated_heads(_lake: Lake) -> LruCache[Identifier, _ValidatedHead]:
@@ -384,8 +390,8 @@ def _validated_heads(_lake: Lake) -> LruCache[Identifier, _ValidatedHead]:
     return LruCache(CELLS_MAX)
 
 
-def _remember_head(lake: Lake, found: ResolvedName, location: str) -> None:
-    """Remember what a load found, if it depends only on the name, its namespaces, the pointer and the file.
+def _remember_head(lake: Lake, authority: Authority | None, chain: Chain, found: ResolvedName, location: str) -> None:
+    """Remember what a load found, if it depends only on the grants, the name, its namespaces, the pointer and the file.
 
     A pending pointer depends on its transaction, too (T6).
     """
@@ -398,14 +404,16 @@ def _remember_head(lake: Lake, found: ResolvedName, location: str) -> None:
         file_version = store.version_now(key)
     if file_version:
         lake.feature(_validated_heads)[found.identifier] = _ValidatedHead(
-            found,
             location,
             (
+                *(manifest_versions(lake, authority) if authority else ()),
                 (lake.layout.name(found.identifier), found.name.version),
                 (lake.layout.pointer(found.uuid), pointer.version),
                 (key, file_version),
                 *namespaces,
             ),
+            authority.version if authority else "",
+            chain,
         )
 
 

@@ -4,11 +4,12 @@ Tokens that were verified once are remembered by their hash, bounded in number a
 """
 
 import hashlib
+import sys
 from typing import Final, NamedTuple
 
 import msgspec
 
-from sandur.catalog.security import Caller
+from sandur.catalog.security import Authority, Caller
 from sandur.catalog.tokens import (
     AUDIENCE,
     LIFETIME_SECONDS_MAX,
@@ -26,13 +27,22 @@ from sandur.operations.identity.signing_keys import SigningKeys
 from sandur.operations.lake import Lake, Lakes, LruCache
 from sandur.server.authentication.providers import Providers
 from sandur.server.http import WWW_AUTHENTICATE, HttpRequest, Refused
-from sandur.server.identity import ANONYMOUS_BEARER, Bearer, Identity, identity_of
+from sandur.server.identity import (
+    ANONYMOUS_BEARER,
+    TENANT_HEADER,
+    WORKSPACE_HEADER,
+    Bearer,
+    Identity,
+    identity_of,
+)
 from sandur.settings import Settings, seconds_of
 from sandur.storage.layout import Layout
 
 _VERIFIED_MAX: Final = 10_000
 _FOREIGN_REMEMBERED_MS: Final = 300_000
 """How long a provider's token is remembered: soon after the provider withdraws a key, its tokens are refused."""
+_IDENTITY_REMEMBERED_MS: Final = 1_000
+"""How long the identity behind a header is remembered, at most: no token counts that much longer than it should."""
 _MISSING_KEYS_MAX: Final = 10_000
 _REVALIDATION_MS: Final = 1_000
 """The shortest time between two reads of the manifest for one API key that the last manifest did not have."""
@@ -45,6 +55,18 @@ class OwnToken(NamedTuple):
     seconds: int
 
 
+class _KnownIdentity(NamedTuple):
+    """The identity of requests with the same `Authorization`, until a time.
+
+    That of an API key counts only as long as this authority, in which it was found, is the last one that was read.
+    """
+
+    identity: Identity
+    until_ms: int
+    lake: Lake
+    authority: Authority | None
+
+
 class Authenticator:
     """Authenticates the requests of one process."""
 
@@ -54,20 +76,44 @@ class Authenticator:
         self._lakes = lakes
         self.keys = keys
         self._providers = Providers(settings.oidc, clock)
+        self._is_on = settings.authentication == "on"
+        self._anonymous = identity_of(HttpRequest("GET", b"", b"", {}, b"", ""), settings, ANONYMOUS_BEARER)
         self._verified: LruCache[bytes, tuple[Bearer, int]] = LruCache(_VERIFIED_MAX)
+        self._identities: LruCache[bytes, _KnownIdentity] = LruCache(_VERIFIED_MAX)
         self._key_reads_ms: LruCache[tuple[Layout, str], int] = LruCache(_MISSING_KEYS_MAX)
 
     @property
     def is_on(self) -> bool:
-        return self._settings.authentication == "on"
+        return self._is_on
 
     async def identify(self, request: HttpRequest, *, needs_token: bool) -> Identity:
         """The identity of a request.
 
         Raises Refused when a valid token is missing or is for another workspace, BadRequest for a bad workspace.
         """
-        if not self.is_on or not needs_token:
-            return identity_of(request, self._settings, ANONYMOUS_BEARER)
+        headers = request.headers
+        names_scope = TENANT_HEADER in headers or WORKSPACE_HEADER in headers
+        if not self._is_on or not needs_token:
+            return identity_of(request, self._settings, ANONYMOUS_BEARER) if names_scope else self._anonymous
+        if names_scope:
+            return await self._identify(request)
+        # Most clients send the same headers again and again.
+        digest = hashlib.sha256(headers.get(b"authorization", b"")).digest()
+        known = self._identities.get(digest)
+        if known and known.until_ms > self._clock.now_ms() and self._is_last(known):
+            return known.identity
+        identity = await self._identify(request)
+        lake = self._lakes.lake(identity.tenant, identity.workspace)
+        authority = lake.feature(Security).last if identity.caller.key_id else None
+        until_ms = min(identity.expires_ms or sys.maxsize, self._clock.now_ms() + _IDENTITY_REMEMBERED_MS)
+        self._identities[digest] = _KnownIdentity(identity, until_ms, lake, authority)
+        return identity
+
+    def _is_last(self, known: "_KnownIdentity") -> bool:
+        """Whether an API key was found in the manifest that was read last. Tokens do not depend on it."""
+        return known.authority is None or known.authority is known.lake.feature(Security).last
+
+    async def _identify(self, request: HttpRequest) -> Identity:
         scheme, _, token = (request.header(b"authorization") or "").strip().partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             message = "Not authorized: the request has no bearer token; send the header Authorization: Bearer TOKEN"
