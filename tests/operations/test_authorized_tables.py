@@ -26,6 +26,7 @@ from sandur.operations.tables.commit import SWAP_DELAY_MS_MAX, commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.register import register_table
 from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.server.iceberg_rest.routes import ROUTES
@@ -485,3 +486,20 @@ async def test_a_transaction_proves_nothing_about_a_hidden_table_whose_uuid_the_
             outcomes.add((name, type(raised.value).__name__, str(raised.value)))
 
     assert len(outcomes) == 2
+
+
+async def test_no_file_is_read_for_a_caller_who_may_not_create_what_it_registers(lake: Lake) -> None:
+    await enter(lake, "ann")
+    await grant(lake, "ann", "metastore", "metastore", "READ FILES")
+    absent = f"{lake.area}/main/absent/metadata/1.metadata.json"
+    register = by(lake, "ann", "registerTable")
+
+    with pytest.raises(Forbidden, match="CREATE TABLE on schema a"):
+        await register_table(register, NAMESPACE, "new", absent, request=request_of("ann", "register"))
+    hidden = await text_of(
+        register_table(
+            by(lake, "bob", "registerTable"), NAMESPACE, "new", absent, request=request_of("bob", "register")
+        )
+    )
+
+    assert hidden == "Namespace does not exist: a"

@@ -14,7 +14,7 @@ from sandur.catalog.records import AttemptedFile, Head, Pointer, Request
 from sandur.errors import Busy, Invalid, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.validation import decode_foreign_table_metadata, decode_foreign_view_metadata
-from sandur.operations.access import authorize_name
+from sandur.operations.access import authorize_name, authorize_namespace
 from sandur.operations.idempotency import FOLLOWS_MAX, ClaimLost, KeyClaim, claim_for
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
@@ -47,7 +47,14 @@ from sandur.operations.tables.documents import (
 )
 from sandur.operations.tables.drop import check_not_purged
 from sandur.operations.tables.manifest_places import check_registered_manifests
-from sandur.operations.tables.names import ResolvedName, allowed_roots, is_alive, name_not_found, resolve_name
+from sandur.operations.tables.names import (
+    ResolvedName,
+    allowed_roots,
+    is_alive,
+    name_not_found,
+    namespace_not_found,
+    resolve_name,
+)
 from sandur.operations.tables.views import LoadedView, loaded_view
 from sandur.operations.transactions.resolution import effective_pointer, resolve_pending
 from sandur.storage.cell import Attempts, gather_all
@@ -68,6 +75,7 @@ async def register_table(
     """The table of a metadata file, which stays as it is, with its uuid."""
     identifier = checked_identifier(Identifier(*namespace, name))
     decode = partial(decode_foreign_table_metadata, metadata_location=metadata_location)
+    await authorize_namespace(lake, namespace, missing=namespace_not_found(namespace))  # Before any file is read.
     document = await _read_document(lake, TABLES, namespace.catalog, metadata_location, decode)
     await check_registered_manifests(lake, namespace.catalog, document.metadata)  # M2
     uuid = document.metadata.table_uuid
@@ -86,6 +94,7 @@ async def register_view(
     """The view of a metadata file, which stays as it is."""
     identifier = checked_identifier(Identifier(*namespace, name))
     decode = partial(decode_foreign_view_metadata, metadata_location=metadata_location)
+    await authorize_namespace(lake, namespace, missing=namespace_not_found(namespace))  # Before any file is read.
     document = await _read_document(lake, VIEWS, namespace.catalog, metadata_location, decode)
     await _check_file(lake, namespace.catalog, document, document.metadata.view_uuid)
     draft = _draft(lake, VIEWS, request, document, document.metadata.view_uuid)
