@@ -180,6 +180,19 @@ OPERATIONS: Final[dict[str, dict[str, dict[str, str]]]] = {
         "listApiKeys": OF_OTHERS,
         "removeApiKey": OF_OTHERS,
         "loadAudit": {"": "manage principals"},
+        "createGroup": {"": "manage principals"},
+        "listGroups": {"": "manage principals"},
+        "loadGroup": {"": "manage principals"},
+        "setMembers": {"": "manage principals"},
+        "changeMembers": {"": "manage principals"},
+        "dropGroup": {"": "manage principals"},
+        "loadGrants": {"all": "read grants"},
+        "updateGrants": {"": "change grants"},
+        "loadEffectivePrivileges": {"all": "read grants"},
+        "changeOwner": {"": "change grants"},
+        "loadRestrictions": {"": "change grants"},
+        "setRestrictions": {"": "change grants"},
+        "removeRestrictions": {"": "change grants"},
     },
 }
 # The table of privileges says nothing about these: they are open, or need only a token.
@@ -188,7 +201,7 @@ NOT_COMPARED: Final = {
     "unity": {"getMetastoreSummary"},
     "control": {"getSelf", "getUnityToken", "logout"},
     "delta": set[str](),
-    "sandur": {"loadSelf", "publishKeys"},
+    "sandur": {"loadSelf", "publishKeys", "describeLogin"},
 }
 
 TYPES: Final[dict[Kind, SecurableType]] = {

@@ -202,7 +202,9 @@ async def principal_requests(tour: Tour) -> None:
     await tour.send("GET", f"{USERS}/Users")
     await tour.send("GET", f"{USERS}/Users/{user['id']}")
     await tour.send("PUT", f"{USERS}/Users/{user['id']}", {"displayName": "a"})
+    await tour.send("PATCH", f"{USERS}/Users/{user['id']}", {"Operations": []})
     await tour.send("GET", f"{USERS}/Me")
+    await group_requests(tour, user["id"])
     await tour.send("DELETE", f"{USERS}/Users/{user['id']}")
     await tour.send("GET", f"{OWN}/me")
     await tour.send("POST", f"{OWN}/principals", {"name": "p"})
@@ -224,6 +226,21 @@ async def principal_requests(tour: Tour) -> None:
     await tour.send("PUT", f"{OWN}/owners/catalog/main", {"owner": "p"})
     await tour.send("DELETE", f"{OWN}/principals/p")
     await tour.send("GET", f"{OWN}/audit")
+
+
+async def group_requests(tour: Tour, user_id: str) -> None:
+    group = await tour.send("POST", f"{USERS}/Groups", {"displayName": "scim"})
+    await tour.send("GET", f"{USERS}/Groups")
+    await tour.send("GET", f"{USERS}/Groups/{group['id']}")
+    await tour.send("PUT", f"{USERS}/Groups/{group['id']}", {"displayName": "scim", "members": [{"value": user_id}]})
+    await tour.send("PATCH", f"{USERS}/Groups/{group['id']}", {"Operations": []})
+    await tour.send("DELETE", f"{USERS}/Groups/{group['id']}")
+    await tour.send("POST", f"{OWN}/groups", {"name": "team"})
+    await tour.send("GET", f"{OWN}/groups")
+    await tour.send("GET", f"{OWN}/groups/team")
+    await tour.send("PUT", f"{OWN}/groups/team/members", {"members": ["admin"]})
+    await tour.send("PATCH", f"{OWN}/groups/team/members", {"remove": ["admin"]})
+    await tour.send("DELETE", f"{OWN}/groups/team")
 
 
 async def test_every_route_decides_about_its_caller(catalogs: Catalogs) -> None:
