@@ -503,3 +503,17 @@ async def test_no_file_is_read_for_a_caller_who_may_not_create_what_it_registers
     )
 
     assert hidden == "Namespace does not exist: a"
+
+
+async def test_a_nested_namespace_reveals_no_hidden_parent(lake: Lake) -> None:
+    await create(lake, "known", ELSEWHERE)
+    await grant(lake, "ann", "table", "main.b.known", "SELECT")  # The catalog is visible, the namespace a is not.
+
+    texts = set()
+    for parent in ("a", "absent"):
+        nested = Namespace("main", (parent, "new"))
+        with pytest.raises(SandurError) as raised:
+            await create_namespace(by(lake, "ann", "createNamespace"), nested, {}, request_of("ann", parent))
+        texts.add(str(raised.value))
+
+    assert texts == {"ann may not do this: it needs USE CATALOG on catalog main"}

@@ -311,7 +311,11 @@ class NamespaceCreation:
         """
         if self.namespace.parent and parent_id:
             missing = namespace_not_found(self.namespace.parent)
-            await authorize_namespace(self.lake, self.namespace.parent, missing=missing, namespace_id=parent_id)
+            try:
+                await authorize_namespace(self.lake, self.namespace.parent, missing=missing, namespace_id=parent_id)
+            except Hidden:  # The answer is that for a parent which does not exist, and which the request would create.
+                await authorize_catalog(self.lake, catalog, missing=catalog_not_found(catalog.name))
+                raise
         else:
             await authorize_catalog(self.lake, catalog, missing=catalog_not_found(catalog.name))
         if location := self.properties.get("location"):
