@@ -5,6 +5,7 @@ from functools import partial
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.privileges import Needs
@@ -128,7 +129,17 @@ async def test_a_right_on_a_table_needs_the_use_of_its_containers(lake: Lake) ->
         await load(by(lake, "ann", "loadTable"), T)
 
 
+async def test_what_has_no_owner_belongs_to_the_administrator(lake: Lake) -> None:
+    await commit_table(by(lake, ADMIN, "updateTable"), T, append(1), request_of(ADMIN, "commit"))
+    await plan_table_scan(by(lake, ADMIN, "planTableScan"), T, ScanRequest(), request_of(ADMIN, "plan"))
+
+
 async def test_an_owner_above_manages_a_table_and_reads_no_data(lake: Lake) -> None:
+    found = await lake.name(T).read()
+    assert found
+    pointer = await lake.pointer(found.value.uuid).read()
+    assert pointer
+    await lake.pointer(found.value.uuid).swap(replace(pointer.value, owner_id=id_of("bob")), expected=pointer.version)
     await load(by(lake, ADMIN, "loadTable"), T)
     with pytest.raises(Forbidden, match="MODIFY"):
         await commit_table(by(lake, ADMIN, "updateTable"), T, append(1), request_of(ADMIN, "commit"))

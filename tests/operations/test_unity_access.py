@@ -3,6 +3,7 @@
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from sandur.catalog.grants import GrantChange
 from sandur.catalog.identifiers import Namespace
@@ -11,6 +12,7 @@ from sandur.operations.access import Security
 from sandur.operations.delta import commit, load
 from sandur.operations.delta import tables as delta
 from sandur.operations.tables.commit import SWAP_DELAY_MS_MAX
+from sandur.operations.tables.names import EVERY_FORMAT
 from sandur.operations.unity import lists, registry, securables, tables
 from sandur.operations.unity.grants import update_grants
 from sandur.operations.unity.lists import ListRequest
@@ -135,8 +137,22 @@ async def test_the_owner_of_the_metastore_manages_everything(world: World, case:
     await case.run(world.acting(case.needs, ADMIN), world.ids)
 
 
+async def give_everything_away(world: World) -> None:
+    """Make another principal the owner of every table, volume and model."""
+    layout, lake = world.lake.layout, world.lake
+    for folder in (layout.pointers_folder(), layout.delta_tables_folder(), layout.securables_folder()):
+        for listed in await list_all(lake.store, folder):
+            uuid = listed.key.removeprefix(folder).removesuffix(".json")
+            for one in EVERY_FORMAT:
+                cell = lake.bound_record(uuid, one)
+                if cell.key == listed.key and (found := await cell.read()):
+                    await cell.swap(replace(found.value, owner_id=id_of("other")), expected=found.version)
+
+
 @pytest.mark.parametrize("case", DATA, ids=str)
-async def test_the_owner_of_the_metastore_reaches_no_data_without_a_grant(world: World, case: Case) -> None:
+async def test_the_owner_of_the_metastore_reaches_no_data_of_others_without_a_grant(world: World, case: Case) -> None:
+    await give_everything_away(world)
+
     with pytest.raises(Forbidden):
         await case.run(world.acting(case.needs, ADMIN), world.ids)
 

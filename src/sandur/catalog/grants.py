@@ -125,7 +125,7 @@ def effective_privileges(authority: Authority, chain: Chain, subjects: Collectio
         full_name = _full_name(chain[: place + 1])
         held = authority.granted(link.id)
         granted = [(subject, one) for subject, ones in (held.subjects.items() if held else ()) for one in ones]
-        owned = [(link.owner, OWNER)] if link.owner else []
+        owned = [(link.owner or chain[0].owner, OWNER)]  # The owner of the metastore owns what has no other owner.
         found += [
             EffectivePrivilege(privilege, link.type, full_name, subject_name(authority, subject))
             for subject, privilege in (*owned, *granted)

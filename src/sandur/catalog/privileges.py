@@ -246,7 +246,8 @@ def rights_on(chain: Chain, grants: Sequence[Mapping[str, Bits] | None], subject
         is_owner = is_owner or link.owner in subjects
         held.append(bits)
         owned.append(is_owner)
-    return Rights(held, owned, chain[-1].owner in subjects)
+    # What has no owner belongs to the owner of the metastore: it is older than owners, or the server made it.
+    return Rights(held, owned, (chain[-1].owner or chain[0].owner) in subjects)
 
 
 def shows(kind: SecurableType, bits: Bits) -> bool:

@@ -299,7 +299,9 @@ class Authority:
     def restrictions_for(self, caller: Caller, table: Link) -> ReadRestrictions | None:
         """What restricts the caller when it reads a table; None if nothing does."""
         policy = self.policy(table.id)
-        is_restricted = policy is not None and restricts(policy, table.owner, self.subjects(caller))
+        is_restricted = policy is not None and restricts(
+            policy, table.owner or self.manifest.owner, self.subjects(caller)
+        )
         return policy.restrictions if policy and is_restricted else None
 
     def subjects(self, caller: Caller) -> frozenset[str]:
