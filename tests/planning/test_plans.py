@@ -339,10 +339,9 @@ async def test_a_snapshot_cannot_refer_to_files_outside_the_allowed_locations(tm
     fleet = Fleet(tmp_path)
     table = made_table(fleet.table_folder, 2)
     hidden = tmp_path / "tenant=default" / "workspace=default" / "_catalog" / "secret.avro"
-    hidden.parent.mkdir(parents=True)
-    hidden.write_bytes((fleet.table_folder / "metadata" / "snap-1.avro").read_bytes())
     table.snapshots[0]["manifest-list"] = f"file://{hidden}"
     server = await fleet.serve_table(table)
+    hidden.write_bytes((fleet.table_folder / "metadata" / "snap-1.avro").read_bytes())
 
     result = await request_plan(server)
 
