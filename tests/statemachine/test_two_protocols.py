@@ -18,7 +18,7 @@ from sandur.operations.containers.drop import drop_catalog, drop_namespace
 from sandur.operations.containers.namespaces import create_namespace, list_namespaces, namespace_exists
 from sandur.operations.delta.tables import NewTable, rename_table
 from sandur.operations.index.lists import list_names
-from sandur.operations.lake import Lake
+from sandur.operations.lake import Lake, complete_new_store
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name
@@ -62,6 +62,7 @@ class TreeMachine(RuleBasedStateMachine):
         store = MemoryStore(seed=seed, clock=clock)
         self.servers = [make_lake(store, clock) for _ in range(SERVERS)]
         self.tree = {}
+        self._do(complete_new_store(store, clock), None)
         for catalog in CATALOGS:
             self._do(create_catalog(self.servers[0], catalog, root=None, properties={}, request=self._request()), None)
             self._do(create_namespace(self.servers[0], Namespace(catalog, ("s",)), {}, self._request()), None)
