@@ -22,7 +22,7 @@ def print_secret(secret: str) -> Step[str]:
 
 
 def start_server(secret: str, rules: Rules, attempt: int = 0) -> Step[str]:
-    """Write the secret if there is none, and print it if it is the one in the store."""
+    """Write the secret if the store has no manifest, and print it if it is the one in the store."""
     _, secrets = yield from get(SECRETS)
     if secrets is not None:
         return (yield from print_secret(secret)) if attempt and secrets == (secret,) else NOTHING

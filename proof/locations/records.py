@@ -37,7 +37,7 @@ class Pointer(NamedTuple):
 
 
 class Catalog(NamedTuple):
-    """The record of a catalog, found by its name; "dropped" is written instead if there is none."""
+    """The record of a catalog, found by its name; a fence writes "dropped" in place of an absent one."""
 
     id: str
     root: str

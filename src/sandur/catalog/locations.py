@@ -126,7 +126,7 @@ class Address(NamedTuple):
 
     @property
     def generated_place(self) -> "Address | None":
-        """The generated place that this address is, or lies in; None if there is none."""
+        """The generated place that this address is, or lies in; None for any other address."""
         end = self.segments.index(MANAGED_FOLDER) + 3 if self.is_managed else len(self.segments) + 1
         return self._replace(segments=self.segments[:end]) if end <= len(self.segments) else None
 

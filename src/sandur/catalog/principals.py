@@ -108,7 +108,7 @@ def name_of_subject(subject: str, authority: Authority) -> str | None:
 
 
 def subject_named(name: str, authority: Authority) -> str | None:
-    """The id of the principal, group or role with that name, or of everyone; None if there is none."""
+    """The id of the principal, group or role with that name, or of everyone; None if the name is unknown."""
     found = authority.principal_named(name) or authority.group_named(name)
     return found.id if found else (EVERYONE if folded(name) == EVERYONE else None)
 

@@ -289,7 +289,7 @@ class Authority:
         return self._shard(GROUPS).segment.groups
 
     def granted(self, object_id: str) -> ObjectGrants | None:
-        """The grants on a securable as they are stored; None if there are none."""
+        """The grants on a securable as they are stored; None if it has no grants."""
         return self._shard(grants_shard(object_id)).segment.grants.get(object_id)
 
     def policy(self, object_id: str) -> TableRestrictions | None:

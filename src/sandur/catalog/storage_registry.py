@@ -168,7 +168,7 @@ def location_not_found(name: str) -> NotFound:
 
 
 def location_covering(registry: StorageRegistry, location: str) -> ExternalLocation | None:
-    """The external location that the location is at or below; None if there is none. They never overlap."""
+    """The external location that the location is at or below; None if it is not covered. They never overlap."""
     plain = normalize_location(location)
     return next((one for one in registry.locations.values() if is_within(plain, one.url)), None)
 

@@ -149,7 +149,7 @@ class Session:
         return answer.content
 
     async def token(self) -> str:
-        """The token for the server, renewed if it ends soon; empty if there is none.
+        """The token for the server, renewed if it ends soon; empty without a login.
 
         Raises Unauthenticated if it has expired and cannot be renewed.
         """

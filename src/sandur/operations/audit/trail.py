@@ -61,7 +61,7 @@ class Batch:
         self._by_priority[PRIORITIES[record.kind]].append(record)
 
     def pop(self, priority: int) -> AuditRecord | None:
-        """Remove a record of that priority; None if there is none."""
+        """Remove a record of that priority; None if no such record waits."""
         records = self._by_priority[priority]
         if not records:
             return None
@@ -190,7 +190,7 @@ class AuditTrail:
         self._weight += weight
 
     def _make_room(self, waiting: _Waiting, priority: int) -> bool:
-        """Give up a waiting record of a lower priority, the lowest first; False if there is none."""
+        """Give up a waiting record of a lower priority, the lowest first; False if no such record waits."""
         if waiting.weight < WORKSPACE_RECORDS_MAX:
             waiting = max(self._waiting.values(), key=lambda one: one.weight)
         for lower in range(priority):

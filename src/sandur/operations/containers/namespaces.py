@@ -305,7 +305,7 @@ class NamespaceCreation:
         raise Busy(f"namespace {self.namespace} keeps changing")
 
     async def _authorize(self, catalog: Catalog, parent_id: str | None) -> None:
-        """The right to create a schema, on the parent namespace or, while there is none, on the catalog.
+        """The right to create a schema, on the parent namespace or, if that does not exist, on the catalog.
 
         A location that the client names needs a right, too.
         """

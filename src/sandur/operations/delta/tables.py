@@ -80,7 +80,7 @@ async def stage_table(lake: Lake, identifier: Identifier, *, source: Source = UN
 
 
 async def load_stage(lake: Lake, uuid: str, source: Source) -> DeltaStage:
-    """The stage with that id; NotFound if there is none, and for everyone but the principal that made it.
+    """The stage with that id; NotFound if it does not exist, and for everyone but the principal that made it.
 
     The caller must also still have the right to create the table.
     """

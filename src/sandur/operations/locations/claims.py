@@ -203,7 +203,7 @@ class LocationClaims:
 
 
 async def overlapping(store: ObjectStore, address: Address, *, with_own: bool = False) -> Sequence[Found]:
-    """P4: the claims above an address, by one get each, and below it, by one list; in one round if there are none."""
+    """P4: the claims above an address, by one get each, and below it, by one list; in one round if nothing is below."""
     above = [*address.above, *([address] if with_own else [])]
     own = location_claim(address)
     stored, listed = await gather_all(
