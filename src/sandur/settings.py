@@ -39,6 +39,15 @@ class S3Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Secret of the access key."""
     session_token: str = ""
     """Session token of temporary credentials."""
+    access: Literal["none", "vend", "sign", "static"] = "none"
+    """Access of clients to tables in the server's own bucket: none, temporary credentials (`vend`), requests that the
+    server signs (`sign`), or the server's own keys (`static`), which open the whole bucket."""
+    role_arn: str = ""
+    """Role that temporary credentials are issued for. Each is confined to the locations of one table."""
+    sts_endpoint: str = ""
+    """URL of the service that issues temporary credentials. Empty means `s3.endpoint`, and without it AWS."""
+    credential_lifetime: Duration = "PT1H"
+    """How long a temporary credential is valid: 15 minutes to 12 hours."""
 
 
 class GcsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
