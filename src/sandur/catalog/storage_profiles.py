@@ -18,9 +18,9 @@ class StorageProfile(msgspec.Struct, frozen=True, kw_only=True):
     cloud: Cloud
     access: ClientAccess
     id: str = ""
+    path_style: bool = True
     endpoint: str = ""
     region: str = ""
-    path_style: bool = True
     access_key_id: str = ""
     secret_access_key: str = ""
     session_token: str = ""
