@@ -9,7 +9,7 @@ from sandur.settings import Settings
 from tests.servers.azurite import azurite, why_azurite_is_missing
 from tests.servers.gcs import gcs_double
 from tests.servers.oidc_provider import OidcProvider, oidc_provider, why_oidc_provider_is_missing
-from tests.servers.seaweedfs import seaweedfs
+from tests.servers.seaweedfs import seaweedfs, with_vending
 
 # Examples are the same in every run and have no deadline, so that a failure can be reproduced.
 # `pytest --hypothesis-profile=by-chance` uses random ones.
@@ -25,6 +25,12 @@ def seaweedfs_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Set
     """A real S3, with the bucket `sandur`."""
     with seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as settings:
         yield settings
+
+
+@pytest.fixture(scope="session")
+def seaweedfs_sts(seaweedfs_settings: Settings) -> Settings:
+    """The same S3, with a role whose temporary credentials the catalog gives to its clients (`s3.access=vend`)."""
+    return with_vending(seaweedfs_settings)
 
 
 @pytest.fixture(scope="session")

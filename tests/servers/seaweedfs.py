@@ -1,6 +1,11 @@
-"""SeaweedFS, the real S3 of the tests, as one process with all its parts on free loopback ports."""
+"""SeaweedFS, the real S3 of the tests, as one process with all its parts on free loopback ports.
 
+It also issues temporary credentials (AssumeRole of STS), and enforces their session policies.
+"""
+
+import base64
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -8,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
@@ -15,13 +21,27 @@ from sandur.settings import S3Settings, Settings
 from tests.servers.processes import LOOPBACK, TWIN_OFFSET, free_ports, running
 
 BUCKET: Final = "sandur"
+ROLE: Final = "arn:aws:iam::role/Tables"
+"""A role that may do everything: a credential for it is confined by its session policy only."""
 
 _PARTS: Final = ("master", "volume", "filer", "s3", "admin")
+_SESSION_SECONDS_MAX: Final = 12 * 3_600
+_POLICY: Final = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Action": ["s3:*"], "Resource": ["*"]}],
+}
+_TRUST: Final = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": ["sts:AssumeRole"]}],
+}
 
 
 @contextlib.contextmanager
-def seaweedfs(folder: Path) -> Iterator[Settings]:
-    """Settings that open `s3://sandur/…` on a fresh server, which keeps its data in the folder."""
+def seaweedfs(folder: Path, *, session_seconds_max: int = _SESSION_SECONDS_MAX) -> Iterator[Settings]:
+    """Settings that open `s3://sandur/…` on a fresh server, which keeps its data in the folder.
+
+    Temporary credentials expire after `session_seconds_max` at the latest, even if more is requested.
+    """
     ports = dict(zip(_PARTS, free_ports(len(_PARTS)), strict=True))
     endpoint = f"http://{LOOPBACK}:{ports['s3']}"
     s3 = S3Settings(
@@ -30,13 +50,14 @@ def seaweedfs(folder: Path) -> Iterator[Settings]:
         access_key_id="sandur",
         secret_access_key="sandur-secret",  # noqa: S106 - a key of the test server
     )
+    roles = _role_settings(folder, session_seconds_max)
     environment = dict(os.environ) | {
         "AWS_ACCESS_KEY_ID": s3.access_key_id,
         "AWS_SECRET_ACCESS_KEY": s3.secret_access_key,
     }
     try:
         with running(
-            _command(folder, ports),
+            [*_command(folder, ports), f"-s3.iam.config={roles}"],
             answers=f"{endpoint}/status",
             is_ready=lambda: _has_bucket(s3),
             folder=folder,
@@ -47,6 +68,34 @@ def seaweedfs(folder: Path) -> Iterator[Settings]:
         # SeaweedFS creates these files in a fixed place and does not remove all of them.
         for part, port in ports.items():
             Path(f"/tmp/seaweedfs-{part}-grpc-{port + TWIN_OFFSET}.sock").unlink(missing_ok=True)  # noqa: S108 - see above
+
+
+def with_vending(settings: Settings) -> Settings:
+    """The same server, for a catalog that gives its clients temporary credentials."""
+    s3 = msgspec.structs.replace(
+        settings.s3, access="vend", role_arn=ROLE, sts_endpoint=settings.s3.endpoint, credential_lifetime="PT15M"
+    )
+    return msgspec.structs.replace(settings, s3=s3)
+
+
+def _role_settings(folder: Path, session_seconds_max: int) -> Path:
+    """A file with the role and its policy. The keys of the server's own administrator stay valid beside it."""
+    settings = {
+        "sts": {
+            "issuer": "sandur-tests",
+            "signingKey": base64.b64encode(os.urandom(32)).decode(),
+            "tokenDuration": "1h",
+            "maxSessionLength": f"{session_seconds_max}s",
+        },
+        "policy": {"defaultEffect": "Deny", "storeType": "memory"},
+        "roles": [
+            {"roleName": "Tables", "roleArn": ROLE, "trustPolicy": _TRUST, "attachedPolicies": ["Everything"]},
+        ],
+        "policies": [{"name": "Everything", "document": _POLICY}],
+    }
+    file = folder / "roles.json"
+    file.write_text(json.dumps(settings))
+    return file
 
 
 def _has_bucket(s3: S3Settings) -> bool:
