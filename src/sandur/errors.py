@@ -136,6 +136,10 @@ class Unavailable(SandurError):
     """A service does not answer; nothing was written. The same call may be repeated."""
 
 
+class ServiceRefused(Unavailable):
+    """A service refuses what this server needs of it. A repetition does not help: an operator has to act."""
+
+
 class OutcomeUnknown(SandurError):
     """The write may have been applied, or may still be applied, or not: read before you retry."""
 

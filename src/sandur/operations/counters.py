@@ -13,6 +13,7 @@ JANITOR_RUNS: Final = "sandur_janitor_runs_total"
 AUDIT_WRITTEN: Final = "sandur_audit_records_total"
 AUDIT_LOST: Final = "sandur_audit_lost_total"
 AUDIT_WRITES: Final = "sandur_audit_writes_total"
+CREDENTIALS: Final = "sandur_storage_credentials_total"
 
 LABELS: Final = {
     INDEX_READS: "result",
@@ -24,6 +25,7 @@ LABELS: Final = {
     AUDIT_WRITTEN: "kind",
     AUDIT_LOST: "kind",
     AUDIT_WRITES: "result",
+    CREDENTIALS: "result",
 }
 """The label name of each counter."""
 

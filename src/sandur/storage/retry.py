@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from sandur.clock import Clock
-from sandur.errors import OutcomeUnknown, SwapLost, Unavailable
+from sandur.errors import OutcomeUnknown, ServiceRefused, SwapLost, Unavailable
 from sandur.settings import RetrySettings
 from sandur.storage.contract import (
     ABSENT,
@@ -90,12 +90,7 @@ class RetryingStore:
         await self._inner.close()
 
     async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
-        for tries in range(1, self._settings.tries_max):
-            try:
-                return await read()
-            except Unavailable:
-                await self._wait(tries)
-        return await read()
+        return await retried(read, self._clock, self._settings)
 
     async def _written_version(self, key: str, data: bytes, expected: Expected) -> Version | None:
         """Read the object after a lost answer (G2): our version; None if the write may still land; else SwapLost."""
@@ -128,9 +123,24 @@ class RetryingStore:
             raise _still_unknown(key) if is_in_doubt else Unavailable(message + _reason(key, error)) from error
 
     async def _wait(self, tries: int) -> None:
-        settings = self._settings
-        longest_ms = min(settings.wait_max_ms, settings.first_wait_ms << (tries - 1))
-        await self._clock.sleep(longest_ms * (0.5 + self._clock.chance() / 2) / 1_000)
+        await _wait(tries, self._clock, self._settings)
+
+
+async def retried(call: Callable[[], Awaitable[T]], clock: Clock, settings: RetrySettings) -> T:
+    """The result of a call that changes nothing, repeated while its service is unavailable; not after a refusal."""
+    for tries in range(1, settings.tries_max):
+        try:
+            return await call()
+        except ServiceRefused:
+            raise
+        except Unavailable:
+            await _wait(tries, clock, settings)
+    return await call()
+
+
+async def _wait(tries: int, clock: Clock, settings: RetrySettings) -> None:
+    longest_ms = min(settings.wait_max_ms, settings.first_wait_ms << (tries - 1))
+    await clock.sleep(longest_ms * (0.5 + clock.chance() / 2) / 1_000)
 
 
 def _check_doubt(error: OutcomeUnknown | SwapLost, *, is_in_doubt: bool) -> bool:

@@ -1,0 +1,55 @@
+"""Storage credentials as clients get them: properties of Iceberg's clients."""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from sandur.catalog.storage_profiles import StorageCredential, StorageProfile
+from sandur.errors import Unsupported
+
+
+def iceberg_properties(credential: StorageCredential) -> Mapping[str, str]:
+    """The properties by which Iceberg's clients use a credential."""
+    match credential.profile.cloud:
+        case "s3":
+            return {**s3_client_properties(credential.profile), **_s3_keys(credential)}
+        case "gcs" | "azure":
+            raise Unsupported(f"no properties of Iceberg for {credential.profile.cloud}")
+        case cloud:
+            assert_never(cloud)
+
+
+def s3_client_properties(profile: StorageProfile) -> Mapping[str, str]:
+    """How a client reaches S3, without keys. PyIceberg reads another name of the region than Java."""
+    properties = {"s3.path-style-access": "true"} if profile.path_style and profile.endpoint else {}
+    if profile.region:
+        properties |= {"client.region": profile.region, "s3.region": profile.region}
+    if profile.endpoint:
+        properties["s3.endpoint"] = profile.endpoint
+    return properties
+
+
+def _s3_keys(credential: StorageCredential) -> Mapping[str, str]:
+    properties = {
+        "s3.access-key-id": credential.access_key_id,
+        "s3.secret-access-key": credential.secret_access_key,
+    }
+    if credential.session_token:
+        properties["s3.session-token"] = credential.session_token
+    if credential.expires_ms:
+        properties["s3.session-token-expires-at-ms"] = str(credential.expires_ms)
+    return properties
+
+
+def credential_prefix(credential: StorageCredential) -> str:
+    """The prefix of a table's one entry in `storage-credentials`: clients use the entry for the paths that begin so.
+
+    Tables with several locations get the part that all of them begin with: Java refreshes only a single entry. The
+    credential itself is confined to the locations.
+    """
+    locations = credential.scope.locations
+    if len(locations) == 1:
+        return locations[0]
+    roots = {
+        location.partition("://")[0] + "://" + location.partition("://")[2].split("/")[0] for location in locations
+    }
+    return f"{roots.pop()}/" if len(roots) == 1 else locations[0].partition("://")[0]

@@ -1,0 +1,128 @@
+"""Storage credentials for clients: issued for exactly the locations of one table, and cached while they are young."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from sandur.catalog.access_policies import access_scope
+from sandur.catalog.storage_profiles import AccessScope, Cloud, StorageCredential, StorageProfile
+from sandur.clock import Clock
+from sandur.errors import SandurError, ServiceRefused, Unavailable, Unsupported
+from sandur.operations.audit.notes import note_credentials
+from sandur.operations.counters import CREDENTIALS, Counters
+from sandur.operations.credentials.profiles import profile_of
+from sandur.operations.lake import Lake, LruCache
+from sandur.storage.credentials import s3
+from sandur.storage.retry import retried
+
+CREDENTIALS_MAX: Final = 4_096
+"""Credentials that one workspace keeps in memory. A session token has up to a few kilobytes."""
+
+ISSUES_AT_ONCE: Final = 16
+ISSUE_SECONDS_MAX: Final = 10.0
+"""How long a request waits for the issuer, with all tries."""
+
+PAUSE_MS: Final = 5_000
+"""How long nothing is requested of an issuer that failed: loads must not wait for it one after the other."""
+
+Issue = Callable[[StorageProfile, AccessScope, Clock], Awaitable[StorageCredential]]
+ISSUERS: Final[Mapping[Cloud, Issue]] = {"s3": s3.issue}
+
+
+async def vend(lake: Lake, locations: Sequence[str], *, writes: bool) -> StorageCredential | None:
+    """A credential for everything below the locations, for a caller that has been authorized already.
+
+    None if clients get no credential for them: they need none, or their profile says so, or requests are signed
+    instead. Raises Unavailable if the issuer fails, and Unsupported if a credential cannot be confined to them.
+    """
+    profile = await shared_profile(lake, locations)
+    if profile is None or profile.access in {"none", "sign"}:
+        return None
+    scope = access_scope(locations, writes=writes)
+    credential = await lake.feature(CredentialCache).credential(profile, scope)
+    note_credentials(scope.locations, "write" if writes else "read", expires_ms=credential.expires_ms)
+    return credential
+
+
+async def shared_profile(lake: Lake, locations: Sequence[str]) -> StorageProfile | None:
+    """The profile of all these locations. Raises Unsupported if they have different ones."""
+    found = [await profile_of(lake, location) for location in locations]
+    if any(profile != found[0] for profile in found):
+        raise Unsupported("No credential for a table whose locations lie in storage with different credentials")
+    return found[0] if found else None
+
+
+class _Issued(NamedTuple):
+    credential: StorageCredential
+    half_ms: int
+    """When half of its life is over."""
+
+
+class CredentialCache:
+    """The credentials of one workspace. For each profile and scope at most one is being issued.
+
+    The profile contains the secrets that a credential is issued with: new secrets never get an old credential.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._clock = lake.clock
+        self._retries = lake.settings.retry
+        self._counters = lake.feature(Counters)
+        self._issued: LruCache[tuple[StorageProfile, AccessScope], _Issued] = LruCache(CREDENTIALS_MAX)
+        self._in_flight: dict[tuple[StorageProfile, AccessScope], asyncio.Task[StorageCredential]] = {}
+        self._failed_ms: LruCache[StorageProfile, int] = LruCache(CREDENTIALS_MAX)
+        self._at_once = asyncio.Semaphore(ISSUES_AT_ONCE)
+        lake.on_close(self._close)
+
+    async def credential(self, profile: StorageProfile, scope: AccessScope) -> StorageCredential:
+        """A credential that has at least half of its life left."""
+        found = self._issued.get((profile, scope))
+        if found and (self._clock.now_ms() <= found.half_ms or not found.credential.expires_ms):
+            self._counters.add(CREDENTIALS, f"{profile.cloud} cached")
+            return found.credential
+        task = self._in_flight.get((profile, scope))
+        if task is None:
+            self._check_pause(profile)
+            task = self._in_flight[profile, scope] = asyncio.create_task(self._issue(profile, scope))
+            task.add_done_callback(lambda done: self._forget(profile, scope, done))
+        # A client that leaves must not take the credential from others that wait for it.
+        return await asyncio.shield(task)
+
+    def _check_pause(self, profile: StorageProfile) -> None:
+        failed_ms = self._failed_ms.get(profile)
+        if failed_ms is not None and self._clock.now_ms() < failed_ms + PAUSE_MS:
+            raise Unavailable("The issuer of storage credentials failed a moment ago; try again in some seconds")
+
+    async def _issue(self, profile: StorageProfile, scope: AccessScope) -> StorageCredential:
+        began_ms = self._clock.now_ms()
+        issue = ISSUERS.get(profile.cloud)
+        if issue is None:
+            raise Unsupported(f"This server issues no credentials for {profile.cloud}")
+        try:
+            async with asyncio.timeout(ISSUE_SECONDS_MAX), self._at_once:
+                credential = await retried(lambda: issue(profile, scope, self._clock), self._clock, self._retries)
+        except TimeoutError:
+            raise self._failed(profile, Unavailable("the issuer did not answer in time")) from None
+        except Unavailable as error:
+            raise self._failed(profile, error) from error
+        except SandurError:
+            self._counters.add(CREDENTIALS, f"{profile.cloud} refused")
+            raise
+        self._counters.add(CREDENTIALS, f"{profile.cloud} issued")
+        half_ms = began_ms + (credential.expires_ms - began_ms) // 2
+        self._issued[profile, scope] = _Issued(credential, half_ms)
+        return credential
+
+    def _failed(self, profile: StorageProfile, error: Unavailable) -> Unavailable:
+        self._failed_ms[profile] = self._clock.now_ms()
+        self._counters.add(CREDENTIALS, f"{profile.cloud} failed")
+        kind = ServiceRefused if isinstance(error, ServiceRefused) else Unavailable
+        return kind(f"No storage credentials: {error}")
+
+    def _forget(self, profile: StorageProfile, scope: AccessScope, done: asyncio.Task[StorageCredential]) -> None:
+        self._in_flight.pop((profile, scope), None)
+        if not done.cancelled():
+            done.exception()  # Every client that waited for it may have left.
+
+    async def _close(self) -> None:
+        await asyncio.gather(*self._in_flight.values(), return_exceptions=True)
