@@ -135,6 +135,12 @@ def test_a_principal_is_listed_shown_disabled_enabled_and_deleted(
     admin.run("principal", "enable", "job")
     again = program(user, secured, "job", made["client_secret"])
 
+    trusted = admin.run("principal", "trust", "job")
+    shown = admin.run("principal", "show", "job", "--json").json
+    admin.run("principal", "trust", "job", "--no-pipeline")
+
+    assert (trusted.code, shown["pipeline"]) == (0, True)
+    assert admin.run("principal", "show", "job", "--json").json["pipeline"] is False
     assert listed["job"]
     assert (disabled.code, "sandur login" in disabled.err) == (4, True)
     assert again.run("whoami", "--json").json["name"] == "job"

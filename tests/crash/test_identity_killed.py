@@ -54,7 +54,7 @@ async def create(lake: Lake) -> str | None:
 
 WORKS: dict[str, tuple[str, Work]] = {
     "bootstrap": ("admin", start),
-    "recover": ("admin", recover),
+    "recover": ("admin", lambda lake: recover(lake, "operator")),
     "create": ("etl", create),
 }
 
@@ -99,7 +99,7 @@ async def test_whoever_is_killed_the_work_is_repeated_and_its_secret_is_in_force
         assert await world.is_in_force(principal, again)
     else:  # It happened before the death, and the secret was not printed.
         assert (await world.authority()).principal_named(principal)
-        assert await world.is_in_force("admin", await recover(world.server()))
+        assert await world.is_in_force("admin", await recover(world.server(), "operator"))
     named = [one for one in (await world.authority()).principals() if one.name == principal]
     assert len(named) == 1
 
@@ -138,7 +138,7 @@ async def test_of_several_servers_that_start_at_once_one_makes_the_administrator
 async def test_recoveries_at_once_leave_one_secret_that_was_shown(seed: int) -> None:
     world = World(seed)
 
-    shown = await asyncio.gather(*(recover(world.server()) for _ in range(3)))
+    shown = await asyncio.gather(*(recover(world.server(), "operator") for _ in range(3)))
 
     in_force = [await world.is_in_force("admin", one) for one in shown]
     assert in_force.count(True) == 1
@@ -149,7 +149,7 @@ async def test_a_recovery_ends_secrets_keys_and_tokens_of_before() -> None:
     first = await start(world.server())
     before = (await world.authority()).principal_named("admin")
 
-    second = await recover(world.server())
+    second = await recover(world.server(), "operator")
     after = (await world.authority()).principal_named("admin")
 
     assert first

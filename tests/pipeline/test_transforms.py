@@ -116,6 +116,38 @@ def test_invalid_receipts_go_to_quarantine_and_own_commits_are_omitted(spark: Sp
     assert [(row["key"], row["problem"], row["body"]) for row in aside] == [("rubbish", "corrupt", "rubbish")]
 
 
+@pytest.mark.parametrize(
+    ("source", "lineage", "quality"),
+    [
+        (Source(kind="pipeline", client="sandur", run_id="r", task_id="import"), "verified", "checked"),
+        (Source(kind="pipeline", principal="nightly", principal_id="id", run_id="r"), "verified", "checked"),
+        (Source(kind="rest", principal="etl", run_id="r", task_id="t"), "declared", "not checked"),
+        (Source(kind="rest", principal="anonymous"), "declared", "not checked"),
+        (Source(kind="admin", principal="ann"), "none", "not checked"),
+        (Source(), "none", "not checked"),
+    ],
+)
+def test_lineage_and_quality_of_a_version_follow_its_source(
+    spark: SparkSession, source: Source, lineage: str, quality: str
+) -> None:
+    rows = history(spark, chain("t", 1, source=source), owners=[owner("t", "orders")])
+
+    (commit,) = rows_of(published(rows).toArrow())
+    (version,) = timeline(rows)
+
+    assert (commit["source"], commit["principal"], commit["run_id"]) == (source.kind, source.principal, source.run_id)
+    assert (commit["lineage"], commit["quality"]) == (lineage, quality)
+    assert (version["source"], version["lineage"], version["quality"]) == (source.kind, lineage, quality)
+
+
+def test_a_client_cannot_hide_its_commits_as_those_of_the_system_tables(spark: SparkSession) -> None:
+    forged = Source(kind="pipeline", principal="nightly", client="sandur", task_id=SYSTEM_TABLES)
+
+    kept = rows_of(history(spark, chain("t", 2, source=forged)).toArrow())
+
+    assert len(kept) == 2
+
+
 def test_a_timeline_marks_the_current_version_and_missing_links(spark: SparkSession) -> None:
     events = chain("t", 5)
     gone = events.pop(2)

@@ -226,10 +226,11 @@ async def test_the_command_prints_what_was_denied(
 async def test_the_recovery_of_the_administrator_on_the_store_is_recorded(server: AuditedServer) -> None:
     lake = server.catalog.lakes.fresh_lake(Layout())
 
-    secret = await recover(lake)
+    secret = await recover(lake, "operator")
     record = await server.last()
 
     assert (record.kind, record.operation, record.protocol) == ("security", "recoverAdmin", "store")
+    assert record.principal == "operator"
     assert [change.object for change in record.changes] == ["principal"]
     assert record.changes[0].name == "admin"
     assert secret.encode() not in gzip.decompress(b"".join((await server.objects()).values()))

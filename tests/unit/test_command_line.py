@@ -1,5 +1,6 @@
 """The command line starts fast and reports an error in one line."""
 
+import getpass
 import json
 import subprocess
 import sys
@@ -98,6 +99,16 @@ def test_the_settings_of_the_shared_secret_are_refused_with_a_way_out(tmp_path: 
     assert refused.returncode == 1
     assert "the shared secret has been replaced by principals" in refused.stderr
     assert "docs/operating.md" in refused.stderr
+
+
+def test_a_change_on_the_store_names_its_user(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    sandur("catalog", "create", "mine", "--store", str(store))
+    sandur("catalog", "create", "hers", "--as", "ann", "--store", str(store))
+
+    catalogs = store / "tenant=default/workspace=default/_catalog/catalogs"
+    created_by = {path.stem: json.loads(path.read_bytes()).get("created_by") for path in catalogs.glob("*.json")}
+    assert (created_by["mine"], created_by["hers"]) == (getpass.getuser(), "ann")
 
 
 def test_an_administrator_gets_a_new_secret_on_the_store_itself(tmp_path: Path) -> None:

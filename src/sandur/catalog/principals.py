@@ -39,12 +39,13 @@ class CredentialInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class PrincipalInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A principal for administrators. Times are milliseconds since 1970."""
+    """A principal for administrators. Times are milliseconds since 1970. `pipeline` is None in older answers."""
 
     id: str
     name: str
     kind: str
     disabled: bool
+    pipeline: bool | None = None
     client_id: str | None = None
     client_secret: str | None = None
     groups: tuple[str, ...]
@@ -78,6 +79,7 @@ def principal_info(principal: Principal, groups: Iterable[Group]) -> PrincipalIn
         name=principal.name,
         kind=principal.kind,
         disabled=principal.disabled,
+        pipeline=principal.is_pipeline,
         client_id=principal.name if is_service else None,
         groups=tuple(sorted(group.name for group in groups if principal.id in group.members)),
         secrets=tuple(map(credential_info, principal.secrets)),
@@ -166,6 +168,24 @@ def with_api_key(principal: Principal, stored: StoredSecret, now_ms: int) -> Pri
             f"Principal {principal.name} has {len(live)} API keys, the most that are allowed: revoke one first"
         )
     return replace(principal, api_keys=(*live, stored), changed_ms=now_ms)
+
+
+def with_pipeline_mark(principal: Principal, now_ms: int, *, is_pipeline: bool) -> Principal:
+    """The principal, marked as a pipeline or no longer marked; Invalid for a user.
+
+    Tokens that were issued while it was marked do not count without the mark.
+    """
+    if is_pipeline:
+        check_pipeline(principal.kind)
+    if principal.is_pipeline == is_pipeline:
+        return principal
+    return replace(principal, is_pipeline=is_pipeline, changed_ms=now_ms)
+
+
+def check_pipeline(kind: str) -> None:
+    """Raise Invalid unless a principal of that kind can be a pipeline."""
+    if kind != "service":
+        raise Invalid("Only a service principal can be a pipeline: a user acts in person")
 
 
 def with_tokens_revoked(principal: Principal, now_ms: int) -> Principal:

@@ -10,7 +10,12 @@ from sandur.errors import Subject
 
 
 class Source(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The origin of a change. Of a pipeline everything is exact; a REST client only declares its run and task."""
+    """The origin of a change.
+
+    `pipeline` is a job of Sandur, which has no principal, or a principal that an administrator marked as a pipeline.
+    Every other client of the server is `rest`, and only declares its run and task. `admin` works directly on the store:
+    `principal` is the user of the operating system, or the one that the command names.
+    """
 
     kind: Literal["rest", "pipeline", "admin", "unknown"] = "unknown"
     principal: str = ""
@@ -228,6 +233,7 @@ class DeltaTable(_Bound, frozen=True, kw_only=True):
 
     `columns` is a JSON list in the form of the classic API, with `position` and `partition_index`. `etag` is new
     whenever something that a client caches changes; a commit that only adds data keeps it, and keeps `changed_ms`.
+    `created_source` is the source of version 0; None in older records.
     """
 
     format: Literal["delta"] = "delta"
@@ -242,6 +248,7 @@ class DeltaTable(_Bound, frozen=True, kw_only=True):
     etag: str = ""
     created_ms: int = 0
     created_by: str = ""
+    created_source: Source | None = None
     changed_ms: int = 0
     changed_by: str = ""
     last_version: int = 0

@@ -53,13 +53,15 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A user or a service principal. `id` is new at every creation, so that a name made again inherits nothing (A3).
 
     Tokens issued for an earlier `token_epoch` are no longer valid, nor are those of identity providers that were issued
-    before `revoked_ms`. A principal has at most two live client secrets.
+    before `revoked_ms`. A principal has at most two live client secrets. `is_pipeline`: an administrator trusts it with
+    the sources that it declares, so that its changes count as verified.
     """
 
     id: str
     name: str
     kind: Literal["user", "service"] = "service"
     disabled: bool = False
+    is_pipeline: bool = False
     token_epoch: int = 0
     revoked_ms: int = 0
     secrets: tuple[StoredSecret, ...] = ()
@@ -150,6 +152,7 @@ class Caller(NamedTuple):
     `id` is the id of a registered principal, or of a principal that only its identity provider knows. `groups` are the
     names of groups that the provider claims. `token_epoch` is None if the token does not depend on it. `key_id` is the
     id of the API key that was sent instead of a token. `issued_ms` is when the provider issued its token.
+    `is_pipeline`: the principal was marked as a pipeline when the token was issued; the token counts only while it is.
     """
 
     id: str
@@ -160,6 +163,7 @@ class Caller(NamedTuple):
     key_id: str = ""
     actor: Actor | None = None
     issued_ms: int = 0
+    is_pipeline: bool = False
 
 
 ANONYMOUS: Final = Caller("anonymous", "anonymous")
@@ -273,6 +277,8 @@ class Authority:
             return user is None or (not user.disabled and caller.issued_ms >= user.revoked_ms)
         principal = self.principal(caller.id)
         if caller.key_id and not (principal and any(key.id == caller.key_id for key in principal.api_keys)):
+            return False
+        if caller.is_pipeline and not (principal and principal.is_pipeline):
             return False
         return self._is_current(principal, caller.token_epoch)
 

@@ -131,7 +131,7 @@ class OwnClaims(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a token of this server claims. `sub` is the id of a principal, never its name (A3).
 
     `external` marks a principal that an identity provider authenticated: `idp` is its issuer, `auth_time` when.
-    `key` is the API key that it was issued for.
+    `key` is the API key that it was issued for. `pipeline` marks a principal that is trusted as a pipeline.
     A token can be exchanged for a newer one that ends at `until` at the latest. None means: until it is revoked.
     """
 
@@ -152,6 +152,7 @@ class OwnClaims(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until: int | None = None
     key: str = ""
     act: ActorClaims | None = None
+    pipeline: bool = False
 
     @property
     def caller(self) -> Caller:
@@ -165,6 +166,7 @@ class OwnClaims(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             key_id=self.key,
             actor=actor,
             issued_ms=self.auth_time * 1_000,
+            is_pipeline=self.pipeline,
         )
 
 

@@ -160,8 +160,9 @@ def show_grants(name: str, flags: ServerFlags, *, principal: str | None) -> None
         )
 
 
-def create_principal(name: str, flags: ServerFlags, *, is_user: bool, groups: Sequence[str]) -> None:
-    body = {"name": name, "kind": "user" if is_user else "service", "groups": list(groups)}
+def create_principal(name: str, flags: ServerFlags, *, is_user: bool, is_pipeline: bool, groups: Sequence[str]) -> None:
+    kind = "user" if is_user else "service"
+    body = {"name": name, "kind": kind, "groups": list(groups), "pipeline": is_pipeline}
     made = run_on_server(lambda session: session.request("POST", f"{API}/principals", body=body), flags)
     _print_secret(msgspec.json.decode(made), f"Created principal {name}.", flags)
 
@@ -217,6 +218,12 @@ def set_disabled(name: str, flags: ServerFlags, *, is_disabled: bool) -> None:
     body = {"disabled": is_disabled}
     run_on_server(lambda session: session.request("PATCH", _principal(name), body=body), flags)
     say(f"Disabled principal {name}; its tokens have ended." if is_disabled else f"Enabled principal {name}.")
+
+
+def set_pipeline(name: str, flags: ServerFlags, *, is_pipeline: bool) -> None:
+    body = {"pipeline": is_pipeline}
+    run_on_server(lambda session: session.request("PATCH", _principal(name), body=body), flags)
+    say(f"{name} is a pipeline: log in again." if is_pipeline else f"{name} is no longer a pipeline: log in again.")
 
 
 def create_group(name: str, members: Sequence[str], flags: ServerFlags, *, is_role: bool) -> None:

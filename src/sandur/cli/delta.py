@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from rich.console import Console
 
 from sandur.catalog.identifiers import checked_new_name, parse_full_name
-from sandur.catalog.records import Request, Source
+from sandur.catalog.records import Request
 from sandur.cli.store_admin import StoreFlags, run_on_store
 from sandur.delta.create_plan import PartitionTransform, TableDefinition, parse_columns
 from sandur.errors import BadRequest
@@ -33,7 +32,7 @@ class DeltaTableOptions(NamedTuple):
     if_not_exists: bool = False
 
 
-def create_delta_table(options: DeltaTableOptions, *, store: str | None, config: Path | None, as_json: bool) -> None:
+def create_delta_table(options: DeltaTableOptions, flags: StoreFlags, *, as_json: bool) -> None:
     table = TableDefinition(
         fields=parse_columns(options.columns),
         partitioning=[PartitionTransform("identity", column) for column in options.partition_by],
@@ -41,7 +40,7 @@ def create_delta_table(options: DeltaTableOptions, *, store: str | None, config:
         properties=_properties(options.properties),
         comment=options.comment,
     )
-    made = run_on_store(lambda lake: _create(lake, options, table), StoreFlags(store, config), access="create")
+    made = run_on_store(lambda lake: _create(lake, options, table, _request(lake, flags)), flags, access="create")
     if as_json:
         row = {
             "name": options.name,
@@ -56,14 +55,12 @@ def create_delta_table(options: DeltaTableOptions, *, store: str | None, config:
     Console().print(f"Delta table [bold]{options.name}[/] {state} at {made.location}", soft_wrap=True)
 
 
-def rename_delta_table(name: str, new_name: str, *, store: str | None, config: Path | None, as_json: bool) -> None:
+def rename_delta_table(name: str, new_name: str, flags: StoreFlags, *, as_json: bool) -> None:
     """Rename a table within its schema, which engines cannot do for a managed Delta table."""
     source = parse_full_name(name)
     checked_new_name("table", new_name)
     run_on_store(
-        lambda lake: rename_table(lake, source, new_name, request=_request(lake)),
-        StoreFlags(store, config),
-        access="change",
+        lambda lake: rename_table(lake, source, new_name, request=_request(lake, flags)), flags, access="change"
     )
     now = ".".join((source.catalog, *source.levels, new_name))
     if as_json:
@@ -72,12 +69,11 @@ def rename_delta_table(name: str, new_name: str, *, store: str | None, config: P
     Console().print(f"Renamed table [bold]{name}[/] to [bold]{now}[/]", soft_wrap=True)
 
 
-def _request(lake: Lake) -> Request:
-    return Request(hash=lake.clock.new_uuid(), source=Source(kind="admin", client="sandur"))
+def _request(lake: Lake, flags: StoreFlags) -> Request:
+    return Request(hash=lake.clock.new_uuid(), source=flags.source())
 
 
-async def _create(lake: Lake, options: DeltaTableOptions, table: TableDefinition) -> Created:
-    request = _request(lake)
+async def _create(lake: Lake, options: DeltaTableOptions, table: TableDefinition, request: Request) -> Created:
     if path := path_in(options.name):
         if options.if_not_exists and await create.has_first_commit(lake, path):
             return Created(path, None, is_new=False)

@@ -54,6 +54,10 @@ ProfileOption = Annotated[
     str | None,
     typer.Option("--profile", metavar="NAME", envvar="SANDUR_PROFILE", help="Server and token of `sandur login`"),
 ]
+UserOption = Annotated[
+    str | None,
+    typer.Option("--as", metavar="USER", help="Who makes the change; default: the user of the operating system"),
+]
 AllowLocationOption = Annotated[
     list[str] | None,
     typer.Option("--allow-location", metavar="URL", help="Where tables may lie outside the store; repeatable"),
@@ -138,6 +142,7 @@ def create_catalog(
     *,
     root: Annotated[str | None, typer.Option("--root", metavar="URL", help="The root of its tables")] = None,
     allow_location: AllowLocationOption = None,
+    user: UserOption = None,
     store: StoreOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -149,7 +154,7 @@ def create_catalog(
     """
     from sandur.cli.store_admin import StoreFlags, make_catalog  # noqa: PLC0415 - starts fast
 
-    make_catalog(name, root=root, flags=StoreFlags(store, config, allow_location or ()), as_json=as_json)
+    make_catalog(name, root=root, flags=StoreFlags(store, config, allow_location or (), user=user), as_json=as_json)
 
 
 @catalogs.command("list")
@@ -171,6 +176,7 @@ def create_delta_table(  # noqa: PLR0913 - one parameter per flag
     table_property: Annotated[list[str] | None, typer.Option("--property", metavar="KEY=VALUE")] = None,
     comment: Annotated[str | None, typer.Option("--comment")] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if the table exists")] = False,
+    user: UserOption = None,
     store: StoreOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -178,6 +184,7 @@ def create_delta_table(  # noqa: PLR0913 - one parameter per flag
     """Create a Delta table: managed by the catalog, external at a location, or at a path without a catalog."""
     from sandur.cli.delta import DeltaTableOptions  # noqa: PLC0415 - starts fast
     from sandur.cli.delta import create_delta_table as make  # noqa: PLC0415 - starts fast
+    from sandur.cli.store_admin import StoreFlags  # noqa: PLC0415 - starts fast
 
     options = DeltaTableOptions(
         name=name,
@@ -189,7 +196,7 @@ def create_delta_table(  # noqa: PLR0913 - one parameter per flag
         comment=comment,
         if_not_exists=if_not_exists,
     )
-    make(options, store=store, config=config, as_json=as_json)
+    make(options, StoreFlags(store, config, user=user), as_json=as_json)
 
 
 @delta_tables.command("rename")
@@ -197,14 +204,16 @@ def rename_delta_table(
     name: Annotated[str, typer.Argument(help="catalog.schema.table")],
     new_name: Annotated[str, typer.Argument(help="The new name, in the same schema")],
     *,
+    user: UserOption = None,
     store: StoreOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Rename a table of either format; engines cannot rename managed Delta tables."""
     from sandur.cli.delta import rename_delta_table as rename  # noqa: PLC0415 - starts fast
+    from sandur.cli.store_admin import StoreFlags  # noqa: PLC0415 - starts fast
 
-    rename(name, new_name, store=store, config=config, as_json=as_json)
+    rename(name, new_name, StoreFlags(store, config, user=user), as_json=as_json)
 
 
 @indexes.command("rebuild")
@@ -226,6 +235,7 @@ def recover_admin(
     *,
     tenant: Annotated[str | None, typer.Option("--tenant", help="The tenant; default: of the settings")] = None,
     workspace: Annotated[str | None, typer.Option("--workspace", help="The workspace; default: as above")] = None,
+    user: UserOption = None,
     store: StoreOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -236,7 +246,7 @@ def recover_admin(
     """
     from sandur.cli.store_admin import StoreFlags, recover_administrator  # noqa: PLC0415 - starts fast
 
-    recover_administrator(StoreFlags(store, config, tenant=tenant, workspace=workspace), as_json=as_json)
+    recover_administrator(StoreFlags(store, config, tenant=tenant, workspace=workspace, user=user), as_json=as_json)
 
 
 @app.command()

@@ -164,12 +164,15 @@ def create_principal(
     name: NameArgument,
     *,
     user: Annotated[bool, typer.Option("--user", help="A person, who logs in at an identity provider")] = False,
+    pipeline: Annotated[
+        bool, typer.Option("--pipeline", help="Trust the sources that it declares: its changes count as verified")
+    ] = False,
     group: Annotated[list[str] | None, typer.Option("--group", metavar="GROUP", help="Repeatable")] = None,
 ) -> None:
     """Create a principal. The secret of a program is printed once."""
     from sandur.cli import access  # noqa: PLC0415 - starts fast
 
-    access.create_principal(name, flags, is_user=user, groups=group or ())
+    access.create_principal(name, flags, is_user=user, is_pipeline=pipeline, groups=group or ())
 
 
 @server_command(principals, "list")
@@ -210,6 +213,19 @@ def enable_principal(flags: ServerFlags, name: NameArgument) -> None:
     from sandur.cli import access  # noqa: PLC0415 - starts fast
 
     access.set_disabled(name, flags, is_disabled=False)
+
+
+@server_command(principals, "trust")
+def trust_principal(
+    flags: ServerFlags,
+    name: NameArgument,
+    *,
+    pipeline: Annotated[bool, typer.Option("--pipeline/--no-pipeline", help="Whether it is a pipeline")] = True,
+) -> None:
+    """Trust a program as a pipeline: its later changes count as verified. It has to log in again."""
+    from sandur.cli import access  # noqa: PLC0415 - starts fast
+
+    access.set_pipeline(name, flags, is_pipeline=pipeline)
 
 
 @server_command(principals, "rotate-secret")

@@ -1,6 +1,7 @@
 """`sandur catalog`, `sandur index`, `sandur admin` and `sandur probe`: commands that work directly on the store."""
 
 import asyncio
+import getpass
 import json
 import os
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,13 +30,14 @@ T = TypeVar("T")
 
 
 class StoreFlags(NamedTuple):
-    """The flags that name a store."""
+    """The flags that name a store, and the user who changes it; None is the user of the operating system."""
 
     store: str | None = None
     config: Path | None = None
     allowed_locations: Sequence[str] = ()
     tenant: str | None = None
     workspace: str | None = None
+    user: str | None = None
 
     def settings(self) -> Settings:
         flags = {
@@ -46,9 +48,20 @@ class StoreFlags(NamedTuple):
         }
         return load_settings(file=self.config, environment=os.environ, flags=flags)
 
+    def source(self) -> Source:
+        """The origin of a change: an administrator on the store itself, by name."""
+        return Source(kind="admin", principal=self.user or _system_user(), client="sandur")
+
+
+def _system_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # In a container the user may have no name.
+        return f"uid {os.getuid()}"
+
 
 def make_catalog(name: str, *, root: str | None, flags: StoreFlags, as_json: bool) -> None:
-    request = Request(hash="", source=Source(kind="admin", client="sandur"))
+    request = Request(hash="", source=flags.source())
     made = run_on_store(
         lambda lake: create_catalog(lake, name, root=root, properties={}, request=request), flags, access="create"
     )
@@ -74,7 +87,8 @@ def show_catalogs(flags: StoreFlags, *, as_json: bool) -> None:
 
 def recover_administrator(flags: StoreFlags, *, as_json: bool) -> None:
     """Print the new secret of the principal admin, once it is in force."""
-    secret = run_on_store(recover, flags, access="change")
+    user = flags.source().principal
+    secret = run_on_store(lambda lake: recover(lake, user), flags, access="change")
     if as_json:
         print(json.dumps({"client_id": ADMIN, "client_secret": secret}))  # noqa: T201 - output for machines
         return

@@ -115,8 +115,13 @@ def first_delta_commit(table: DeltaTable) -> DeltaCommit:
         file_name="",
         file_size=0,
         file_modified_ms=0,
-        source=Source(kind="rest", principal=table.created_by) if table.created_by else Source(),
+        source=table.created_source or _source_of_older(table),
     )
+
+
+def _source_of_older(table: DeltaTable) -> Source:
+    """The source of a table whose record an older release wrote, which kept no more than the name."""
+    return Source(kind="rest", principal=table.created_by) if table.created_by else Source()
 
 
 def delta_receipt_of(table: DeltaTable, commit: DeltaCommit) -> DeltaReceipt:

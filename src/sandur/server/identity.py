@@ -60,9 +60,12 @@ def identity_of(request: HttpRequest, settings: Settings, bearer: Bearer) -> Ide
 
 
 def source_of(request: HttpRequest, identity: Identity) -> Source:
-    """The origin of a change, for its receipt. What a client says about its run is a mere declaration."""
+    """The origin of a change, for its receipt. Its kind follows the principal, never a header.
+
+    What a client says about its run is a mere declaration, unless an administrator marked its principal as a pipeline.
+    """
     return Source(
-        kind="rest",
+        kind="pipeline" if identity.caller.is_pipeline else "rest",
         principal=identity.principal,
         principal_id="" if identity.caller is ANONYMOUS else identity.caller.id,
         client=_text(request, b"user-agent"),

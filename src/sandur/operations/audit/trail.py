@@ -279,8 +279,8 @@ class AuditTrail:
         self._append(waiting, record)
 
 
-async def record_own_change(lake: Lake, operation: str, changes: Sequence[AuditedChange]) -> None:
-    """Write a record of a change that an operator made on the store itself, without a server.
+async def record_own_change(lake: Lake, operation: str, user: str, changes: Sequence[AuditedChange]) -> None:
+    """Write a record of a change that an operator, `user`, made on the store itself, without a server.
 
     The change is in force whatever happens here, so a store that fails now does not fail the command.
     """
@@ -294,6 +294,7 @@ async def record_own_change(lake: Lake, operation: str, changes: Sequence[Audite
         outcome="done",
         tenant=layout.tenant,
         workspace=layout.workspace,
+        principal=user,
         protocol="store",
         changes=tuple(changes),
     )

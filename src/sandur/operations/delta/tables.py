@@ -272,6 +272,7 @@ class _Draft(Draft[DeltaTable]):
         etag = self.lake.clock.new_id()
         table = DeltaTable(uuid=uuid, table_uuid=uuid, state="unbound", kind=self.kind, etag=etag, **content)
         table = with_creation(self.lake, table, self.request)
+        table = msgspec.structs.replace(table, created_source=self.request.source)
         return NewRecord(table, table, locations=(table.location,) if table.location else ())
 
     async def found(self, pointer: Versioned[BoundRecord]) -> DeltaTable | None:

@@ -18,7 +18,8 @@ from sandur.operations.lake import Lake
 from sandur.operations.security import SecurityChange, SecurityEdit
 from sandur.storage.cell import Attempts
 
-_REQUEST: Final = Request(hash="", source=Source(kind="admin", client="sandur"))
+_SERVER: Final = "sandur"
+"""Who creates the first administrator: the server itself."""
 
 
 class AdminSecret(NamedTuple):
@@ -40,37 +41,41 @@ async def bootstrap(lake: Lake, given_secret: str) -> AdminSecret | None:
     stored = await stored_secret(secret, lake.clock)
 
     def decide(authority: Authority) -> SecurityEdit:
-        return SecurityEdit(answer=False) if authority.manifest.owner else _administered(lake, authority, stored)
+        if authority.manifest.owner:
+            return SecurityEdit(answer=False)
+        return _administered(lake, authority, stored, _SERVER)
 
-    if await _swap_until_known(lake, "bootstrap", stored, decide):
+    if await _swap_until_known(lake, "bootstrap", stored, _SERVER, decide):
         return AdminSecret(secret, is_generated=not given_secret)
     return None
 
 
-async def recover(lake: Lake) -> str:
+async def recover(lake: Lake, user: str) -> str:
     """Give the principal `admin` a new secret, the only one, and end its tokens; it owns the metastore again.
 
-    Works on the store itself, also for a workspace without a manifest. Returns the secret once it is in force (A13).
+    Works on the store itself, also for a workspace without a manifest. `user` is the operator who does it. Returns the
+    secret once it is in force (A13).
     """
     secret = new_secret()
     stored = await stored_secret(secret, lake.clock)
     notes = begin_notes()
-    await _swap_until_known(lake, "recover", stored, lambda found: _administered(lake, found, stored))
-    await record_own_change(lake, "recoverAdmin", notes.changes)
+    await _swap_until_known(lake, "recover", stored, user, lambda found: _administered(lake, found, stored, user))
+    await record_own_change(lake, "recoverAdmin", user, notes.changes)
     return secret
 
 
 async def _swap_until_known(
-    lake: Lake, operation: str, stored: StoredSecret, decide: Callable[[Authority], SecurityEdit]
+    lake: Lake, operation: str, stored: StoredSecret, user: str, decide: Callable[[Authority], SecurityEdit]
 ) -> bool:
     """Make the change, and return whether it gave `admin` the secret. An unknown outcome is read, then repeated."""
 
     def decide_again(authority: Authority) -> SecurityEdit:
         return SecurityEdit(answer=True) if _has_secret(authority, stored) else decide(authority)
 
+    request = Request(hash="", source=Source(kind="admin", principal=user, client="sandur"))
     async for _ in Attempts(lake.clock):
         try:
-            return msgspec.json.decode(await SecurityChange(lake, _REQUEST, operation, decide_again).run(), type=bool)
+            return msgspec.json.decode(await SecurityChange(lake, request, operation, decide_again).run(), type=bool)
         except OutcomeUnknown:
             continue
     raise Unavailable("the store did not answer whether the administrator was created")
@@ -81,12 +86,12 @@ def _has_secret(authority: Authority, stored: StoredSecret) -> bool:
     return owner is not None and stored in owner.secrets
 
 
-def _administered(lake: Lake, authority: Authority, stored: StoredSecret) -> SecurityEdit:
+def _administered(lake: Lake, authority: Authority, stored: StoredSecret, user: str) -> SecurityEdit:
     """The edit that makes `admin` the owner, with this as its only secret."""
     now_ms = lake.clock.now_ms()
     found = authority.principal_named(ADMIN)
     if found is None:
-        found = Principal(id=lake.clock.new_uuid(), name=ADMIN, created_ms=now_ms, created_by="sandur")
+        found = Principal(id=lake.clock.new_uuid(), name=ADMIN, created_ms=now_ms, created_by=user)
     ended = with_tokens_revoked(found, now_ms)
     admin = replace(ended, kind="service", disabled=False, secrets=(stored,), api_keys=())
     return SecurityEdit(principals={admin.id: admin}, owner=admin.id, answer=True)

@@ -14,12 +14,14 @@ from sandur.catalog.principals import (
     CredentialInfo,
     PrincipalInfo,
     check_new_name,
+    check_pipeline,
     credential_info,
     principal_info,
     principal_not_found,
     require_principal,
     with_api_key,
     with_memberships,
+    with_pipeline_mark,
     with_secret,
     with_tokens_revoked,
 )
@@ -74,15 +76,24 @@ def _is_self(caller: Caller, authority: Authority, principal: Principal) -> bool
 
 
 async def create_principal(
-    lake: Lake, name: str, kind: Literal["user", "service"], groups: Sequence[str], request: Request
+    lake: Lake,
+    name: str,
+    kind: Literal["user", "service"],
+    groups: Sequence[str],
+    request: Request,
+    *,
+    is_pipeline: bool = False,
 ) -> PrincipalInfo:
     """Create a principal; a service principal gets its first client secret."""
+    if is_pipeline:
+        check_pipeline(kind)
     secret, now_ms = new_secret(), lake.clock.now_ms()
     stored = await stored_secret(secret, lake.clock) if kind == "service" else None
     made = Principal(
         id=lake.clock.new_uuid(),
         name=name,
         kind=kind,
+        is_pipeline=is_pipeline,
         secrets=(stored,) if stored else (),
         created_ms=now_ms,
         created_by=request.source.principal,
@@ -159,17 +170,24 @@ async def set_groups(lake: Lake, name: str, groups: Sequence[str], request: Requ
     return msgspec.json.decode(await change.run(), type=PrincipalInfo)
 
 
-async def set_disabled(lake: Lake, name: str, request: Request, *, is_disabled: bool) -> PrincipalInfo:
-    """Disable or enable a principal. Disabling ends all its tokens for good; a later login gets new ones."""
+async def update_principal(
+    lake: Lake, name: str, request: Request, *, is_disabled: bool | None = None, is_pipeline: bool | None = None
+) -> PrincipalInfo:
+    """Disable or enable a principal, and trust it as a pipeline or no longer; None leaves it as it is.
+
+    Disabling ends all its tokens for good; a later login gets new ones.
+    """
 
     def change(before: Principal) -> Principal:
         now_ms = lake.clock.now_ms()
-        if before.disabled == is_disabled:
+        if is_pipeline is not None:
+            before = with_pipeline_mark(before, now_ms, is_pipeline=is_pipeline)
+        if is_disabled is None or before.disabled == is_disabled:
             return before
         ended = with_tokens_revoked(before, now_ms) if is_disabled else before
         return replace(ended, disabled=is_disabled, changed_ms=now_ms)
 
-    return await _change_principal(lake, name, request, "set-disabled", change)
+    return await _change_principal(lake, name, request, "update-principal", change)
 
 
 async def revoke_tokens(lake: Lake, name: str, request: Request) -> PrincipalInfo:

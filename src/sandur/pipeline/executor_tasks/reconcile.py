@@ -155,7 +155,8 @@ async def _is_effective(lake: Lake, pointer: Pointer) -> bool:
 
 
 def _is_own(receipt: Receipt) -> bool:
-    return receipt.source.kind == "pipeline" and receipt.source.task_id == SYSTEM_TABLES
+    source = receipt.source
+    return (source.kind, source.principal, source.task_id) == ("pipeline", "", SYSTEM_TABLES)
 
 
 def _previous(receipt: Receipt) -> _Step | None:

@@ -24,8 +24,12 @@ def valid_commits(events: DataFrame) -> DataFrame:
 
 
 def is_own() -> Column:
-    """Whether a receipt is that of a commit to one of the pipeline's own tables."""
-    return (F.col("source") == _CHECKED_SOURCE) & (F.col("task_id") == SYSTEM_TABLES)
+    """Whether a receipt is that of a commit to one of the pipeline's own tables.
+
+    These jobs work on the store and have no principal. A client of the server has one: it cannot hide its commits.
+    """
+    is_job = (F.col("source") == _CHECKED_SOURCE) & (F.col("principal") == "")
+    return is_job & (F.col("task_id") == SYSTEM_TABLES)
 
 
 def history(events: DataFrame, before: DataFrame, owners: DataFrame) -> DataFrame:

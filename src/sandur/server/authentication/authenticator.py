@@ -164,7 +164,8 @@ class Authenticator:
         stored = next((one for one in principal.api_keys if one.id == key.id), None) if principal else None
         if principal is None or stored is None or not is_api_key(key, stored, self._clock.now_ms()):
             return None
-        caller = Caller(principal.id, principal.name, key_id=key.id)  # Revoked by its removal, not by the epoch.
+        # Revoked by its removal, not by the epoch.
+        caller = Caller(principal.id, principal.name, key_id=key.id, is_pipeline=principal.is_pipeline)
         return Bearer(caller, lake.layout.tenant, lake.layout.workspace, AUDIENCE, key.id, stored.expires_ms)
 
     async def _reread_api_key(self, key: ApiKey, lake: Lake) -> Bearer | None:
@@ -208,6 +209,7 @@ class Authenticator:
             act=ActorClaims(sub=actor.id, name=actor.name, epoch=actor.token_epoch) if actor else None,
             until=until_seconds,
             key=caller.key_id,
+            pipeline=caller.is_pipeline,
         )
         return OwnToken(self.keys.current.sign(claims, now_ms), max(ends - now, 0))
 

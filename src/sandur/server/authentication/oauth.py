@@ -234,7 +234,13 @@ async def _renewed_by_secret(call: Call, subject: str, client: _Client) -> OwnTo
 
 
 def _caller_of(principal: Principal, *, key_id: str = "") -> Caller:
-    return Caller(principal.id, principal.name, token_epoch=principal.token_epoch, key_id=key_id)
+    return Caller(
+        principal.id,
+        principal.name,
+        token_epoch=principal.token_epoch,
+        key_id=key_id,
+        is_pipeline=principal.is_pipeline,
+    )
 
 
 def _issue(call: Call, lake: Lake, caller: Caller, *, until: int | None = None, provider: str = "") -> OwnToken:

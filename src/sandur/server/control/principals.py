@@ -17,10 +17,12 @@ class NewPrincipal(msgspec.Struct, frozen=True):
     name: str
     kind: Literal["user", "service"] = "service"
     groups: tuple[str, ...] = ()
+    pipeline: bool = False
 
 
 class PrincipalChange(msgspec.Struct, frozen=True):
-    disabled: bool
+    disabled: bool | None = None
+    pipeline: bool | None = None
 
 
 class GroupNames(msgspec.Struct, frozen=True):
@@ -33,7 +35,9 @@ class NewCredentialRequest(msgspec.Struct, frozen=True):
 
 async def create_principal(call: Call) -> Answer:
     body = call.body(NewPrincipal, "principal")
-    made = await operations.create_principal(call.lake, body.name, body.kind, body.groups, call.request())
+    made = await operations.create_principal(
+        call.lake, body.name, body.kind, body.groups, call.request(), is_pipeline=body.pipeline
+    )
     return answer_with(made, status=_CREATED)
 
 
@@ -53,7 +57,13 @@ async def drop_principal(call: Call) -> Answer:
 async def update_principal(call: Call) -> Answer:
     body = call.body(PrincipalChange, "principal")
     name, request = call.value("name"), call.request()
-    return answer_with(await operations.set_disabled(call.lake, name, request, is_disabled=body.disabled))
+    if body.disabled is None and body.pipeline is None:
+        raise BadRequest("Malformed principal: expected disabled, pipeline, or both")
+    return answer_with(
+        await operations.update_principal(
+            call.lake, name, request, is_disabled=body.disabled, is_pipeline=body.pipeline
+        )
+    )
 
 
 async def set_groups(call: Call) -> Answer:
