@@ -121,6 +121,13 @@ def s3_store(settings: Settings, *, with_keys: bool = False) -> S3Store | None:
     """How Spark accesses the bucket of the store; None if the store is not on S3."""
     if not settings.store.startswith("s3://"):
         return None
-    options = msgspec.structs.asdict(settings.s3)
-    without = () if with_keys else ("access_key_id", "secret_access_key", "session_token")
-    return S3Store(**{name: value for name, value in options.items() if name not in without})
+    s3 = settings.s3
+    where = S3Store(endpoint=s3.endpoint, region=s3.region, path_style=s3.path_style)
+    if not with_keys:
+        return where
+    return replace(
+        where,
+        access_key_id=s3.access_key_id,
+        secret_access_key=s3.secret_access_key,
+        session_token=s3.session_token,
+    )
