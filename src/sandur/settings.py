@@ -214,6 +214,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """First secret of the principal `admin`, for a store that has none yet. Empty: it is generated and printed once."""
     token_lifetime: Duration = "PT1H"  # noqa: S105 - a duration
     """How long a token of this server is valid; at most one hour."""
+    sealing_keys: tuple[str, ...] = ()
+    """Keys that seal the secrets of storage credentials (`sandur admin sealing-key`). The first one seals, all of them
+    open. In the environment: separated by commas."""
     allow_unauthenticated: bool = False
     """Allow a server without authentication to listen on any address."""
     request_bytes_max: Natural = 32 << 20

@@ -11,12 +11,15 @@ from sandur.catalog.identifiers import checked_new_name
 from sandur.catalog.infos import Comment, EntityInfo, entity_fields
 from sandur.catalog.locations import check_length, is_within, normalize_location
 from sandur.catalog.records import LastChange, Record, RegistryEntry
+from sandur.catalog.storage_access import StorageFields, StorageRequest, check_scheme
+from sandur.catalog.storage_profiles import Cloud
 from sandur.errors import AlreadyExists, Invalid, NotFound, Subject
 
 ENTRIES_MAX: Final = 5_000
 """The most credentials, and the most locations, of a workspace: they share one record."""
 
-_ARN: Final = re.compile(r"arn:[a-z0-9-]{1,20}:iam::\d{1,12}:role/[\w+=,.@/-]{1,512}\Z", re.ASCII)
+# Services other than AWS have roles without an account: arn:aws:iam::role/NAME.
+_ARN: Final = re.compile(r"arn:[a-z0-9-]{1,20}:iam::(?:\d{1,12}:)?role/[\w+=,.@/-]{1,512}\Z", re.ASCII)
 _SCHEMES: Final = ("file", "s3", "gs", "abfs")
 
 E = TypeVar("E", "Credential", "ExternalLocation")
@@ -31,6 +34,14 @@ class AwsIamRole(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Credential(RegistryEntry, frozen=True, kw_only=True):
     aws_iam_role: AwsIamRole | None = None
+    storage: StorageFields | None = None
+
+    @property
+    def cloud(self) -> Cloud | None:
+        """The cloud that the credential is for; None if it does not say one."""
+        if self.aws_iam_role:
+            return "s3"
+        return self.storage.cloud if self.storage else None
 
 
 class ExternalLocation(RegistryEntry, frozen=True, kw_only=True):
@@ -50,12 +61,16 @@ class StorageRegistry(Record, frozen=True, kw_only=True):
 
 
 class CredentialUpdate(msgspec.Struct, frozen=True):
-    """A request to change a credential. Absent fields, and an empty name, keep the current value."""
+    """A request to change a credential. Absent fields, and an empty name, keep the current value.
+
+    `storage` replaces all that the credential said about its storage, the secrets included.
+    """
 
     comment: Comment | None = None
     owner: str | None = None
     aws_iam_role: AwsIamRole | None = None
     new_name: str | None = None
+    storage: StorageRequest | None = None
 
 
 class LocationUpdate(msgspec.Struct, frozen=True):
@@ -73,6 +88,7 @@ class CredentialInfo(EntityInfo, frozen=True, kw_only=True):
     id: str
     purpose: Literal["STORAGE"]
     aws_iam_role: AwsIamRole | None = None
+    storage: StorageFields | None = None
 
 
 class ExternalLocationInfo(EntityInfo, frozen=True, kw_only=True):
@@ -83,13 +99,14 @@ class ExternalLocationInfo(EntityInfo, frozen=True, kw_only=True):
 
 
 def credential_info(credential: Credential) -> CredentialInfo:
-    """The info of a credential. A role that was stored without an external id has that of its credential."""
-    role = credential.aws_iam_role
+    """The info of a credential, without secrets. A role stored without an external id has the id of its credential."""
+    role, storage = credential.aws_iam_role, credential.storage
     return CredentialInfo(
         full_name=credential.name,
         id=credential.id,
         purpose="STORAGE",
         aws_iam_role=role and replace(role, external_id=role.external_id or credential.id),
+        storage=storage and replace(storage, sealed=""),
         **entity_fields(credential.name, credential),
     )
 
@@ -127,15 +144,25 @@ def checked_url(url: str) -> str:
 def with_credential(
     registry: StorageRegistry, credential: Credential, *, replaces: str | None = None
 ) -> StorageRegistry:
-    """The registry with a new or changed credential; raises AlreadyExists if its name is taken by another one."""
+    """The registry with a new or changed credential; raises AlreadyExists if its name is taken by another one.
+
+    Raises Invalid if it is for two clouds, or if a location that uses it is in another cloud.
+    """
+    if credential.aws_iam_role and credential.storage and credential.storage.cloud in {"azure", "gcs"}:
+        raise Invalid(f"Credential {credential.name} is for {credential.storage.cloud}: it cannot have aws_iam_role")
+    for location in registry.locations.values():
+        if location.credential_id == credential.id:
+            check_scheme(credential.name, credential.cloud, location.url)
     return replace(registry, credentials=_with_entry(registry.credentials, credential, "credential", replaces))
 
 
 def with_location(
     registry: StorageRegistry, location: ExternalLocation, *, replaces: str | None = None
 ) -> StorageRegistry:
-    """The registry with a new or changed location; raises Invalid if it overlaps another one."""
+    """The registry with a new or changed location; Invalid if it overlaps another, or is in another cloud."""
     locations = _with_entry(registry.locations, location, "external location", replaces)
+    if credential := credential_of(registry, location):
+        check_scheme(credential.name, credential.cloud, location.url)
     for other in registry.locations.values():
         if other.id != location.id and (is_within(other.url, location.url) or is_within(location.url, other.url)):
             raise Invalid(
@@ -154,6 +181,22 @@ def credential_named(registry: StorageRegistry | None, name: str) -> Credential:
 
 def credential_not_found(name: str) -> NotFound:
     return NotFound(f"Credential does not exist: {name}", subject="credential")
+
+
+def credential_of(registry: StorageRegistry, location: ExternalLocation) -> Credential | None:
+    """The credential of a location; None if it was dropped by force."""
+    return next((one for one in registry.credentials.values() if one.id == location.credential_id), None)
+
+
+def without_secrets(registry: StorageRegistry) -> StorageRegistry:
+    """The registry as a replay needs it: answers contain no secrets, not even sealed ones."""
+    return replace(
+        registry,
+        credentials={
+            name: replace(one, storage=one.storage and replace(one.storage, sealed=""))
+            for name, one in registry.credentials.items()
+        },
+    )
 
 
 def location_named(registry: StorageRegistry | None, name: str) -> ExternalLocation:

@@ -330,7 +330,7 @@ class Lake:
         return self._cell(self.layout.purge_order(table_uuid, drop), PurgeOrder, is_cached=False)
 
     def storage_registry(self) -> Cell[StorageRegistry]:
-        return self._cell(self.layout.storage_registry(), StorageRegistry, is_cached=False)
+        return self._cell(self.layout.storage_registry(), StorageRegistry)
 
     def location_claim(self, address: Address) -> Cell[LocationClaim]:
         """The claim of an address, which belongs to no tenant."""

@@ -1,1 +1,1 @@
-"""Storage credentials of clients: the profile of a location, and credentials for it."""
+"""Storage credentials of clients: the profile of a location, credentials for it, and the sealed secrets of profiles."""

@@ -24,6 +24,7 @@ from sandur.catalog.paging import decode_page_token, encode_page_token
 from sandur.catalog.privileges import Link, Rule, SecurableType
 from sandur.catalog.records import RegistryEntry, Request
 from sandur.catalog.security import Viewer
+from sandur.catalog.storage_access import StorageRequest, check_own_keys, checked_storage, secrets_of
 from sandur.catalog.storage_registry import (
     AwsIamRole,
     Credential,
@@ -41,8 +42,9 @@ from sandur.catalog.storage_registry import (
     with_location,
     without_credential,
     without_location,
+    without_secrets,
 )
-from sandur.errors import Busy, Forbidden, Invalid, NotFound, SandurError
+from sandur.errors import Busy, Forbidden, Invalid, NotFound, SandurError, Unfit
 from sandur.operations.access import (
     READS_MAX,
     TYPES,
@@ -53,6 +55,7 @@ from sandur.operations.access import (
     viewer_of,
 )
 from sandur.operations.containers.records import RecordChange, with_creation
+from sandur.operations.credentials.sealing import Sealing
 from sandur.operations.index.lists import read_page
 from sandur.operations.lake import Lake
 from sandur.operations.location_access import authorize_location
@@ -84,10 +87,19 @@ async def load_registry(lake: Lake) -> StorageRegistry:
 
 
 async def create_credential(
-    lake: Lake, name: str, *, role: AwsIamRole | None, comment: str | None, request: Request
+    lake: Lake,
+    name: str,
+    *,
+    role: AwsIamRole | None,
+    comment: str | None,
+    request: Request,
+    storage: StorageRequest | None = None,
 ) -> Credential:
+    """Create a credential; Invalid if it has a secret and the server has no key to seal it."""
     made = replace(checked_role(role), external_id=lake.clock.new_uuid()) if role else None
     plain = Credential(name=name, id=lake.clock.new_uuid(), aws_iam_role=made, comment=comment)
+    if storage:
+        plain = _with_storage(lake, plain, storage)
     credential = with_creation(lake, plain, request)
 
     def decide(found: StorageRegistry) -> StorageRegistry:
@@ -97,6 +109,23 @@ async def create_credential(
         await authorize_metastore(lake)
 
     return credential_named(await _change(lake, "create-credential", decide, authorize, request), name)
+
+
+def _with_storage(lake: Lake, credential: Credential, request: StorageRequest) -> Credential:
+    """The credential with what a request says about its storage, and nothing of what it said before."""
+    fields = checked_storage(request, has_role=credential.aws_iam_role is not None)
+    secrets = secrets_of(request, credential.id)
+    if fields is None:
+        return replace(credential, storage=None)
+    check_own_keys(fields, lake.settings.s3)
+    if secrets is None:
+        return replace(credential, storage=fields)
+    sealing = lake.feature(Sealing)
+    with contextlib.suppress(Unfit):  # Secrets that cannot be opened are replaced.
+        if credential.storage and sealing.open(credential) == secrets:
+            # The same secrets stay as they are, so that the update can be repeated.
+            return replace(credential, storage=replace(fields, sealed=credential.storage.sealed))
+    return replace(credential, storage=replace(fields, sealed=sealing.seal(secrets)))
 
 
 async def update_credential(lake: Lake, name: str, update: CredentialUpdate, request: Request) -> Credential:
@@ -109,8 +138,10 @@ async def update_credential(lake: Lake, name: str, update: CredentialUpdate, req
         before = credential_named(found, name)
         # Another role has another external id; the same role keeps its own, so that the update can be repeated.
         is_same = role and before.aws_iam_role and role.role_arn == before.aws_iam_role.role_arn
-        changed = _updated(lake, before, fields | {"aws_iam_role": None if is_same else role}, request)
-        return with_credential(found, changed, replaces=name)
+        wanted = before if is_same or role is None else replace(before, aws_iam_role=role)
+        if update.storage:
+            wanted = _with_storage(lake, wanted, update.storage)
+        return with_credential(found, _updated(lake, before, fields, request, wanted=wanted), replaces=name)
 
     authorize = partial(_authorize_credential, lake, name)
     changed = await _change(lake, "update-credential", decide, authorize, request)
@@ -312,10 +343,13 @@ def _page_of(
     return [entries[name] for name in chosen], token
 
 
-def _updated(lake: Lake, entry: E, fields: Mapping[str, object], request: Request) -> E:
-    """The entry with the fields that are not None, and an empty name as None; the entry itself if nothing changes."""
+def _updated(lake: Lake, entry: E, fields: Mapping[str, object], request: Request, *, wanted: E | None = None) -> E:
+    """The entry with the fields that are not None, and an empty name as None; the entry itself if nothing changes.
+
+    `wanted` is the entry with its other changes.
+    """
     given: dict[str, Any] = {field: value for field, value in fields.items() if value is not None}
-    after = replace(entry, **given | {"name": fields["name"] or entry.name})
+    after = replace(wanted or entry, **given | {"name": fields["name"] or entry.name})
     if after == entry:
         return entry
     return replace(after, changed_ms=lake.clock.now_ms(), changed_by=request.source.principal)
@@ -353,6 +387,7 @@ async def _change(
         request,
         operation,
         changed,
+        answer=lambda registry: msgspec.json.encode(without_secrets(registry)),
         write_aside=secure,
         authorize=lambda found: authorize(found or StorageRegistry()),
     )

@@ -6,6 +6,7 @@ import msgspec
 
 from sandur.catalog.identifiers import identifier_from_parts
 from sandur.catalog.infos import Comment
+from sandur.catalog.storage_access import StorageRequest
 from sandur.catalog.storage_registry import (
     AwsIamRole,
     CredentialUpdate,
@@ -29,6 +30,7 @@ class CreateCredential(msgspec.Struct, frozen=True):
     comment: Comment | None = None
     aws_iam_role: AwsIamRole | None = None
     purpose: Literal["STORAGE"] | None = None
+    storage: StorageRequest | None = None
 
 
 class CreateLocation(msgspec.Struct, frozen=True):
@@ -41,7 +43,12 @@ class CreateLocation(msgspec.Struct, frozen=True):
 async def create_credential(call: Call) -> Answer:
     body = call.body(CreateCredential, "create credential request")
     created = await operations.create_credential(
-        call.lake, body.name, role=body.aws_iam_role, comment=body.comment, request=call.request()
+        call.lake,
+        body.name,
+        role=body.aws_iam_role,
+        comment=body.comment,
+        storage=body.storage,
+        request=call.request(),
     )
     return answer_with(credential_info(created))
 
