@@ -90,6 +90,24 @@ def test_grants_are_shown_as_lines_and_with_their_origin(admin: User) -> None:
     ]
 
 
+def test_an_object_gets_a_new_owner_who_may_grant(admin: User, user: User, secured: ServerProcess) -> None:
+    made = admin.run("principal", "create", "keeper", "--group", "keepers", "--json").json
+    keeper = program(user, secured, "keeper", made["client_secret"])
+    admin.run("grant", "USE CATALOG, USE SCHEMA", "on", "main", "to", "keepers")
+    before = keeper.run(*f"grant SELECT on {SALES}.orders to keepers".split())
+
+    table = admin.run("owner", "set", f"{SALES}.orders", "keepers")
+    schema = admin.run("owner", "set", "schema", f"{SALES}.europe", "keeper", "--json")
+
+    assert before.code in {3, 4}
+    assert (table.code, "Table main.sales.orders belongs to keepers now." in table.err) == (0, True), table.err
+    assert schema.json == {"securable_type": "schema", "full_name": f"{SALES}.europe", "owner": "keeper"}
+    assert keeper.run(*f"grant SELECT on {SALES}.orders to keepers".split()).code == 0
+    assert keeper.run("owner", "set", SALES, "keeper").code == 4
+    for command in (f"owner set {SALES}.orders admin", f"revoke SELECT on {SALES}.orders from keepers"):
+        assert admin.run(*command.split()).code == 0
+
+
 def test_a_revocation_on_a_table_can_be_fenced(admin: User) -> None:
     admin.run("principal", "create", "writer")
     admin.run(*f"grant MODIFY on {SALES}.orders to writer".split())
@@ -110,6 +128,10 @@ def test_a_revocation_on_a_table_can_be_fenced(admin: User) -> None:
         ("grant SELECT on main.sales to stranger", 3, "stranger"),
         ("grant SELECT on main.nothing to admin", 3, "nothing"),
         ("grants show main.sales.nothing", 3, "nothing"),
+        ("owner set main.sales stranger", 3, "stranger"),
+        ("owner set main.nothing admin", 3, "nothing"),
+        ("owner set main.sales", 1, "expected: sandur owner set NAME WHO"),
+        ("owner set planet main admin", 1, "expected NAME, or TYPE NAME"),
         ("principal show stranger", 3, "Principal does not exist: stranger"),
         ("principal delete admin", 1, "owns the metastore"),
         ("principal create admin", 5, "Principal already exists: admin"),

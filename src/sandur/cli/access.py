@@ -1,4 +1,4 @@
-"""`sandur grant`, `revoke`, `grants`, `principal` and `group`: who may do what, on a server."""
+"""`sandur grant`, `revoke`, `grants`, `owner`, `principal` and `group`: who may do what, on a server."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -158,6 +158,25 @@ def show_grants(name: str, flags: ServerFlags, *, principal: str | None) -> None
         print_rows(
             ["principal", "privileges"], rows, empty=f"No grants on {found['securable_type']} {found['full_name']}."
         )
+
+
+def set_owner(words: Sequence[str], flags: ServerFlags) -> None:
+    """Give an object, `[TYPE] NAME`, to a principal, group or role, the last word."""
+    *name, owner = words
+    if not name or not owner.strip():
+        raise BadRequest("expected: sandur owner set NAME WHO, such as: sandur owner set main.sales.orders analysts")
+    wanted = parse_securable(" ".join(name))
+
+    async def change(session: Session) -> Securable:
+        securable = await _found(session, wanted)
+        await session.request("PUT", f"{API}/owners/{_parts(securable)}", body={"owner": owner})
+        return securable
+
+    securable = run_on_server(change, flags)
+    if flags.as_json:
+        print_json({"securable_type": securable.types[0], "full_name": securable.name, "owner": owner})
+        return
+    say(f"{securable.text[0].upper()}{securable.text[1:]} belongs to {owner} now.")
 
 
 def create_principal(name: str, flags: ServerFlags, *, is_user: bool, is_pipeline: bool, groups: Sequence[str]) -> None:

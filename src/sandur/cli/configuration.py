@@ -22,7 +22,10 @@ from sandur.spark.sessions import PACKAGES, SECRET_KEYS
 Form = Literal["table", "json", "submit", "properties"]
 
 _HIDDEN: Final = "(hidden)"
-_SECRETS: Final = ("secret_access_key", "session_token", "account_key", "sas_token", "bearer_token", "admin_secret")
+_SECRETS: Final = (
+    *("secret_access_key", "session_token", "account_key", "sas_token", "bearer_token"),
+    *("admin_secret", "sealing_keys"),
+)
 
 
 def show_settings(*, store: str | None, config: Path | None, as_json: bool) -> None:

@@ -41,7 +41,9 @@ delta_tables = typer.Typer(
 )
 app.add_typer(delta_tables, name="delta")
 
-administration = typer.Typer(no_args_is_help=True, help="Regain access to a workspace, directly on the store.")
+administration = typer.Typer(
+    no_args_is_help=True, help="Regain access to a workspace, and rotate keys, directly on the store."
+)
 app.add_typer(administration, name="admin")
 app.add_typer(server_commands.app)
 
@@ -247,6 +249,32 @@ def recover_admin(
     from sandur.cli.store_admin import StoreFlags, recover_administrator  # noqa: PLC0415 - starts fast
 
     recover_administrator(StoreFlags(store, config, tenant=tenant, workspace=workspace, user=user), as_json=as_json)
+
+
+@administration.command("sealing-key")
+def create_sealing_key() -> None:
+    """Print a new key for the setting sealing_keys, which seals the secrets of storage credentials."""
+    from sandur.operations.credentials.sealing import new_sealing_key  # noqa: PLC0415 - starts fast
+
+    typer.echo(new_sealing_key())
+
+
+@administration.command("reseal")
+def reseal_secrets(
+    *,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant; default: all")] = None,
+    workspace: Annotated[str | None, typer.Option("--workspace", help="Only this workspace; default: all")] = None,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Seal the secrets of all storage credentials with the first key of the setting sealing_keys.
+
+    Afterwards the other keys are no longer needed. Servers can keep running.
+    """
+    from sandur.cli.store_admin import StoreFlags, reseal_credentials  # noqa: PLC0415 - starts fast
+
+    reseal_credentials(StoreFlags(store, config, tenant=tenant, workspace=workspace), as_json=as_json)
 
 
 @app.command()

@@ -18,6 +18,8 @@ app.add_typer(grants, name="grants")
 principals = typer.Typer(no_args_is_help=True, help="Programs and people that may log in to a server.")
 app.add_typer(principals, name="principal")
 
+owners = typer.Typer(no_args_is_help=True, help="Who owns what.")
+app.add_typer(owners, name="owner")
 groups = typer.Typer(no_args_is_help=True, help="Groups of principals, which grants may name.")
 app.add_typer(groups, name="group")
 
@@ -156,6 +158,14 @@ def show_grants(
     from sandur.cli import access  # noqa: PLC0415 - starts fast
 
     access.show_grants(" ".join(name), flags, principal=principal)
+
+
+@server_command(owners, "set")
+def set_owner(flags: ServerFlags, words: Annotated[list[str], typer.Argument(metavar="[TYPE] NAME WHO")]) -> None:
+    """Give a catalog, schema, table or another object to a new owner: sandur owner set main.sales.orders analysts."""
+    from sandur.cli import access  # noqa: PLC0415 - starts fast
+
+    access.set_owner(words, flags)
 
 
 @server_command(principals, "create")

@@ -14,11 +14,13 @@ from rich.table import Table
 from sandur.catalog.principals import ADMIN
 from sandur.catalog.records import Catalog, Request, Source
 from sandur.clock import SystemClock
-from sandur.errors import Unavailable
+from sandur.errors import BadRequest, Unavailable, Unfit
 from sandur.operations.containers.catalogs import create_catalog, ensure_default_catalog, list_catalogs
+from sandur.operations.credentials.sealing import reseal
 from sandur.operations.dry_run import DryRunStore
 from sandur.operations.identity.bootstrap import recover
 from sandur.operations.index.rebuild import rebuild_all
+from sandur.operations.janitors.sweep import list_layouts
 from sandur.operations.lake import Lake, Lakes
 from sandur.server.identity import validate_scope_name
 from sandur.settings import Settings, load_settings
@@ -95,6 +97,28 @@ def recover_administrator(flags: StoreFlags, *, as_json: bool) -> None:
     console = Console(highlight=False)
     console.print("The principal admin has a new secret, which is not shown again. Its tokens have ended.")
     console.print(f"client id: {ADMIN}\nclient secret: {secret}", soft_wrap=True)
+
+
+def reseal_credentials(flags: StoreFlags, *, as_json: bool) -> None:
+    """Print how many credentials were sealed again; raise Unfit if no key opens the secrets of some."""
+
+    async def reseal_all(lake: Lake) -> tuple[int, Sequence[str]]:
+        resealed, failed = 0, []
+        async for layout in list_layouts(lake.store, lake.settings):
+            done, unopened = await reseal(lake.in_workspace(layout))
+            resealed += done
+            failed += [f"{layout.tenant}/{layout.workspace}/{name}" for name in unopened]
+        return resealed, failed
+
+    if not flags.settings().sealing_keys:
+        raise BadRequest("no key: set sealing_keys (SANDUR_SEALING_KEYS) to the new key and the keys before it")
+    resealed, failed = run_on_store(reseal_all, flags, access="change")
+    if as_json:
+        print(json.dumps({"resealed": resealed, "failed": failed}))  # noqa: T201 - output for machines
+    else:
+        Console().print(f"{resealed} credentials sealed with the first key")
+    if failed:
+        raise Unfit(f"no key opens the secrets of {len(failed)} credentials, such as {failed[0]}; set them again")
 
 
 def _row(catalog: Catalog) -> dict[str, str]:

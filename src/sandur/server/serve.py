@@ -26,6 +26,7 @@ from structlog.typing import EventDict, WrappedLogger
 
 from sandur.clock import Clock, SystemClock
 from sandur.errors import BadRequest, SandurError, Unfit
+from sandur.operations.credentials.sealing import sealing_keys
 from sandur.server.addresses import BACKLOG, bind_socket, check_exposure, port_of, resolve, setting_warnings
 from sandur.server.app import App
 from sandur.server.control.routes import CONTROL, WELL_KNOWN
@@ -82,6 +83,7 @@ def serve(settings: Settings, announce: Callable[[int], None]) -> int:
     if settings.metrics_port:
         resolve(settings.metrics_host)
     check_exposure(settings)
+    sealing_keys(settings.sealing_keys)
     if settings.workers > 1 and settings.store == "memory:":
         raise BadRequest(f"workers {settings.workers}: a store in memory belongs to one process, use 1")
     configure_logging(settings.log_format, settings.log_level)

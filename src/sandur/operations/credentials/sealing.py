@@ -51,7 +51,7 @@ class Sealing:
         if self._keys is None:
             raise cannot
         try:
-            secrets = msgspec.json.decode(self._keys.decrypt(sealed), type=StorageSecrets)
+            secrets = msgspec.json.decode(self._keys.decrypt(sealed.encode()), type=StorageSecrets)
         except (InvalidToken, msgspec.DecodeError):
             raise cannot from None
         if secrets.credential_id != credential.id:
