@@ -32,6 +32,7 @@ EXPECTED = [
     (errors.Forbidden("m"), "updateTable", 403, "PermissionDeniedException"),
     (errors.Unsupported("m"), "getTableCredentials", 501, "NotImplementedException"),
     (errors.Unavailable("m"), "loadTable", 503, "InternalServerErrorException"),
+    (errors.ServiceRefused("m"), "loadTable", 503, "InternalServerErrorException"),
     (errors.Unfit("m"), "loadTable", 503, "InternalServerErrorException"),
     (errors.OutcomeUnknown("m"), "updateTable", 500, "CommitStateUnknownException"),
     (errors.OutcomeUnknown("m"), "createTable", 500, "InternalServerErrorException"),
