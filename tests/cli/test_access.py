@@ -104,8 +104,8 @@ def test_an_object_gets_a_new_owner_who_may_grant(admin: User, user: User, secur
     assert schema.json == {"securable_type": "schema", "full_name": f"{SALES}.europe", "owner": "keeper"}
     assert keeper.run(*f"grant SELECT on {SALES}.orders to keepers".split()).code == 0
     assert keeper.run("owner", "set", SALES, "keeper").code == 4
-    for command in (f"owner set {SALES}.orders admin", f"revoke SELECT on {SALES}.orders from keepers"):
-        assert admin.run(*command.split()).code == 0
+    assert admin.run("owner", "set", f"{SALES}.orders", "admin").code == 0
+    assert admin.run("revoke", "SELECT", "on", f"{SALES}.orders", "from", "keepers").code == 0
 
 
 def test_a_revocation_on_a_table_can_be_fenced(admin: User) -> None:
