@@ -59,6 +59,11 @@ class GcsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """OAuth token sent with every request."""
     service_account: str = ""
     """Path of a service account's key file. Needs the extra `sandur[gcs]`."""
+    access: Literal["none", "vend"] = "none"
+    """Access of clients to tables in the server's own bucket: none, or tokens that are confined to one table (`vend`).
+    They are valid for as long as the server's own token, one hour."""
+    sts_endpoint: str = ""
+    """URL that exchanges the server's token for a confined one. Empty means Google's own."""
 
 
 class AzureSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +77,14 @@ class AzureSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Shared key of the account."""
     sas_token: str = ""
     """Shared access signature, used if there is no account key."""
+    access: Literal["none", "vend"] = "none"
+    """Access of clients to tables in the server's own container: none, or shared access signatures of the directory of
+    one table (`vend`). They need `azure.hierarchical` and the account key."""
+    hierarchical: bool = False
+    """Whether the account has a hierarchical namespace. Without one, a signature would open the whole container, so
+    none is given out. The server verifies it with the account."""
+    credential_lifetime: Duration = "PT1H"
+    """How long a shared access signature of `azure.access` is valid: 15 minutes to 12 hours."""
 
 
 class RetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,14 +3,19 @@
 No available emulator supports that API (docs/decisions/0004-testing-without-a-gcs-emulator.md), so this double must
 behave like Google: generations never repeat, conditions are evaluated under one lock, an ETag is a hash of the bytes,
 and a listing is in the byte order of the names.
+
+It also exchanges its token for downscoped ones, as Google's Security Token Service does, and enforces their boundaries
+(`tests/servers/access_boundary.py`). Only a token of the double itself, or of its service account, can be exchanged.
 """
 
 import bisect
 import contextlib
 import datetime as dt
 import hashlib
+import itertools
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar, Final, NamedTuple
@@ -19,12 +24,19 @@ from xml.sax.saxutils import escape
 
 from sandur.clock import SystemClock
 from sandur.settings import GcsSettings, Settings
+from tests.servers.access_boundary import Request, Rule, is_allowed, parse_boundary
 from tests.servers.processes import LOOPBACK
 
 BUCKET: Final = "sandur"
 TOKEN: Final = "a-token-of-the-double"  # noqa: S105 - known only to the double
 
+EXCHANGE_PATH: Final = "/v1/token"
+ACCOUNT_PATH: Final = "/token"
+"""The token service of the double, and that of its service accounts (`token_uri` in their key files)."""
+
 _PAGE_MAX: Final = 1_000
+_LIFETIME_SECONDS: Final = 3_600
+_VERBS: Final = {"PUT": "create", "DELETE": "delete"}
 
 
 class Blob(NamedTuple):
@@ -68,25 +80,73 @@ class Bucket:
         return [name for name in page if name.startswith(prefix)]
 
 
+class Tokens:
+    """The tokens that the double has issued, with the rules of each. No rules means that it opens everything."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._rules: dict[str, Sequence[Rule] | None] = {TOKEN: None}
+
+    def issue(self, rules: Sequence[Rule] | None) -> str:
+        token = f"{TOKEN}-{next(self._numbers)}"
+        self._rules[token] = rules
+        return token
+
+    def exchange(self, form: dict[str, str]) -> str:
+        """A downscoped token. Raises ValueError if Google would refuse the request."""
+        kind = "urn:ietf:params:oauth:token-type:access_token"
+        if form.get("grant_type") != "urn:ietf:params:oauth:grant-type:token-exchange":
+            raise ValueError("grant_type")
+        if form.get("subject_token_type") != kind or form.get("requested_token_type") != kind:
+            raise ValueError("token type")
+        if self._rules.get(form.get("subject_token", ""), ()) is not None:
+            raise ValueError("subject_token")
+        return self.issue(parse_boundary(form["options"]))
+
+    def is_known(self, token: str) -> bool:
+        return token in self._rules
+
+    def allows(self, token: str, request: Request) -> bool:
+        rules = self._rules[token]
+        return rules is None or is_allowed(rules, request)
+
+
 class _Exchange(BaseHTTPRequestHandler):
     """One connection; the methods are named by the base class."""
 
     bucket: ClassVar[Bucket]
+    tokens: ClassVar[Tokens]
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1
 
+    def do_POST(self) -> None:
+        """Issue a token."""
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
+        form = {name: values[0] for name, values in parse_qs(body).items()}
+        try:
+            token = self.tokens.issue(None) if self.path == ACCOUNT_PATH else self.tokens.exchange(form)
+        except (ValueError, KeyError):
+            # The description quotes the whole request, token included: no error of ours may repeat it.
+            problem = {"error": "invalid_request", "error_description": body}
+            return self._answer(400, None, json.dumps(problem).encode())
+        answer = {"access_token": token, "token_type": "Bearer", "expires_in": _LIFETIME_SECONDS}
+        return self._answer(200, None, json.dumps(answer).encode())
+
     def do_PUT(self) -> None:
         data = self.rfile.read(int(self.headers["Content-Length"] or 0))
         with self.bucket.lock:
+            if source := self.headers["x-goog-copy-source"]:
+                copied = self.bucket.find(unquote(source).removeprefix("/").removeprefix(f"{BUCKET}/"))
+                data = copied.data if copied else b""
             if self._is_refused(found := self.bucket.find(self._name())):
                 return self._refuse(found)
             blob = self.bucket.write(self._name(), data)
         return self._answer(200, blob)
 
     def do_GET(self) -> None:
-        if not self._is_known():
-            return self._answer(401)
+        if status := self._denial():
+            return self._answer(status)
         if not self._name():
             return self._list()
         with self.bucket.lock:
@@ -126,17 +186,34 @@ class _Exchange(BaseHTTPRequestHandler):
         """The object's name; empty if the path is the bucket itself."""
         return unquote(urlsplit(self.path).path).removeprefix(f"/{BUCKET}").removeprefix("/")
 
-    def _is_known(self) -> bool:
-        return self.headers["Authorization"] == f"Bearer {TOKEN}"
+    def _denial(self) -> int:
+        """401 for an unknown token, 403 for what the token does not open, 0 if it may."""
+        token = (self.headers["Authorization"] or "").removeprefix("Bearer ")
+        if not self.tokens.is_known(token):
+            return 401
+        return 0 if all(self.tokens.allows(token, request) for request in self._requests()) else 403
+
+    def _requests(self) -> Sequence[Request]:
+        """What the HTTP request wants; a copy reads its source as well."""
+        bucket = f"projects/_/buckets/{BUCKET}"
+        if not self._name():
+            prefix = parse_qs(urlsplit(self.path).query).get("prefix", [""])[0]
+            return [Request("storage.objects.list", bucket, prefix)]
+        verb = _VERBS.get(self.command, "get")
+        wanted = [Request(f"storage.objects.{verb}", f"{bucket}/objects/{self._name()}")]
+        if source := self.headers["x-goog-copy-source"]:
+            name = unquote(source).removeprefix("/").removeprefix(f"{BUCKET}/")
+            wanted.append(Request("storage.objects.get", f"{bucket}/objects/{name}"))
+        return wanted
 
     def _is_refused(self, found: Blob | None) -> bool:
         wanted = self.headers["x-goog-if-generation-match"]
-        return not self._is_known() or (wanted is not None and wanted != str(found.generation if found else 0))
+        return bool(self._denial()) or (wanted is not None and wanted != str(found.generation if found else 0))
 
     def _refuse(self, found: Blob | None) -> None:
         wanted = self.headers["x-goog-if-generation-match"] or ""
-        if not self._is_known():
-            self._answer(401)
+        if status := self._denial():
+            self._answer(status)
         elif not wanted.isdecimal():
             self._answer(400)
         else:
@@ -162,13 +239,14 @@ class _Server(ThreadingHTTPServer):
 @contextlib.contextmanager
 def gcs_double() -> Iterator[Settings]:
     """Settings that open `gs://sandur/…` on a fresh, empty double."""
-    exchange = type("Exchange", (_Exchange,), {"bucket": Bucket()})
+    exchange = type("Exchange", (_Exchange,), {"bucket": Bucket(), "tokens": Tokens()})
     with _Server((LOOPBACK, 0), exchange) as server:
         thread = threading.Thread(target=server.serve_forever, name="gcs-double")
         thread.start()
         try:
             endpoint = f"http://{LOOPBACK}:{server.server_address[1]}"
-            yield Settings(gcs=GcsSettings(endpoint=endpoint, bearer_token=TOKEN))
+            sts_endpoint = endpoint + EXCHANGE_PATH
+            yield Settings(gcs=GcsSettings(endpoint=endpoint, bearer_token=TOKEN, sts_endpoint=sts_endpoint))
         finally:
             server.shutdown()
             thread.join()

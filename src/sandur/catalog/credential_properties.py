@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from sandur.catalog.storage_profiles import StorageCredential, StorageProfile
-from sandur.errors import Unsupported
 
 
 def iceberg_properties(credential: StorageCredential) -> Mapping[str, str]:
@@ -12,8 +11,10 @@ def iceberg_properties(credential: StorageCredential) -> Mapping[str, str]:
     match credential.profile.cloud:
         case "s3":
             return {**s3_client_properties(credential.profile), **_s3_keys(credential)}
-        case "gcs" | "azure":
-            raise Unsupported(f"no properties of Iceberg for {credential.profile.cloud}")
+        case "gcs":
+            return _gcs_token(credential)
+        case "azure":
+            return _azure_signature(credential)
         case cloud:
             assert_never(cloud)
 
@@ -38,6 +39,33 @@ def _s3_keys(credential: StorageCredential) -> Mapping[str, str]:
     if credential.expires_ms:
         properties["s3.session-token-expires-at-ms"] = str(credential.expires_ms)
     return properties
+
+
+def _gcs_token(credential: StorageCredential) -> Mapping[str, str]:
+    properties = {
+        "gcs.oauth2.token": credential.oauth_token,
+        "gcs.oauth2.token-expires-at": str(credential.expires_ms),
+    }
+    if credential.profile.endpoint:
+        properties["gcs.service.host"] = credential.profile.endpoint
+    return properties
+
+
+def _azure_signature(credential: StorageCredential) -> Mapping[str, str]:
+    """Java looks a signature up by the host of a path, older versions by the account; PyIceberg reads neither."""
+    account = credential.profile.account_name
+    hosts = {account, f"{account}.dfs.core.windows.net"}
+    hosts |= {host for location in credential.scope.locations if (host := _azure_host(location))}
+    properties = {"adls.account-name": account, "adls.sas-token": credential.sas_token}
+    for host in sorted(hosts):
+        properties[f"adls.sas-token.{host}"] = credential.sas_token
+        properties[f"adls.sas-token-expires-at-ms.{host}"] = str(credential.expires_ms)
+    return properties
+
+
+def _azure_host(location: str) -> str:
+    """The host in `abfs://container@host/path`; empty if the location names none."""
+    return location.partition("://")[2].partition("/")[0].partition("@")[2]
 
 
 def credential_prefix(credential: StorageCredential) -> str:

@@ -12,7 +12,8 @@ ClientAccess = Literal["none", "vend", "sign", "static"]
 class StorageProfile(msgspec.Struct, frozen=True, kw_only=True):
     """How to reach the storage below a location. `id` is that of its credential; empty for the server's own root.
 
-    Empty keys mean those of the environment. A profile is never logged and never stored: it contains secrets.
+    Empty keys mean those of the environment. `hierarchical` says whether an account of Azure has a hierarchical
+    namespace; the account is always asked as well. A profile is never logged and never stored: it contains secrets.
     """
 
     cloud: Cloud
@@ -29,6 +30,7 @@ class StorageProfile(msgspec.Struct, frozen=True, kw_only=True):
     sts_endpoint: str = ""
     account_name: str = ""
     account_key: str = ""
+    hierarchical: bool = True
     service_account: str = ""
     bearer_token: str = ""
     lifetime_seconds: int = 3_600

@@ -5,6 +5,7 @@ import base64
 import datetime as dt
 import hashlib
 import hmac
+import json
 import os
 import re
 import sys
@@ -44,25 +45,44 @@ GcsCredentials = Callable[[], "GCSCredential"]
 
 _REFRESH_BEFORE = dt.timedelta(minutes=4)
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+# The scope that Google documents for tokens that are exchanged. What the new token may do is up to its boundary.
+_EXCHANGE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
-def gcs_credentials(settings: GcsSettings) -> GcsCredentials:
-    """The source of tokens: the settings, a service account's key file, or Google's default credentials."""
+def gcs_credentials(settings: GcsSettings, scope: str = _SCOPE) -> GcsCredentials:
+    """The source of tokens: the settings, the key of a service account, or Google's default credentials.
+
+    The key is the path of a file or, for the credentials of the storage registry, its content.
+    """
     if settings.bearer_token:
         return lambda: {"token": settings.bearer_token, "expires_at": None}
     try:
         import google.auth.exceptions  # noqa: PLC0415 - optional, and only here
+        from google.oauth2.service_account import Credentials  # noqa: PLC0415 - likewise
         from obstore.auth.google import GoogleCredentialProvider  # noqa: PLC0415 - likewise
     except ImportError as error:
         raise Unfit("gs:// needs a bearer token (gcs.bearer_token) or the extra sandur[gcs]") from error
     try:
-        if settings.service_account:
-            load = google.auth.load_credentials_from_file
-            account, _ = load(settings.service_account, scopes=[_SCOPE])  # type: ignore[no-untyped-call]  # google's
+        if key := settings.service_account:
+            account = (
+                Credentials.from_service_account_info(json.loads(key), scopes=[scope])  # type: ignore[no-untyped-call]  # google's
+                if key.startswith("{")
+                else Credentials.from_service_account_file(key, scopes=[scope])  # type: ignore[no-untyped-call]  # google's
+            )
             return GoogleCredentialProvider(account)
-        return GoogleCredentialProvider()
-    except google.auth.exceptions.GoogleAuthError as error:
+        return GoogleCredentialProvider(google.auth.default(scopes=[scope])[0])
+    except (google.auth.exceptions.GoogleAuthError, OSError, ValueError) as error:
         raise Unfit(f"gs:// has no credentials: {' '.join(str(error).split())}") from error
+
+
+def gcs_token(settings: GcsSettings) -> "GCSCredential":
+    """A new token of the server itself, for an exchange. Blocks. Raises Unavailable if Google gives none."""
+    try:
+        return gcs_credentials(settings, _EXCHANGE_SCOPE)()
+    except Exception as error:  # noqa: BLE001 - google-auth is optional, so its errors have no name here
+        # Without its text: that may quote the answer of Google, or the path of the key file.
+        reason = f"{type(error).__name__}; check gcs.service_account, or Google's default credentials"
+        raise Unavailable(f"Google Cloud Storage: the server itself has no token: {reason}") from None
 
 
 class GcsRequests:
@@ -121,14 +141,35 @@ _SAS_VARIABLES: Final = ("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY")
 
 def azure_deletes(container: str, prefix: str, settings: AzureSettings) -> "AzureDeletes | None":
     """Deletes with an account key or a SAS token; None if neither the settings nor the environment has one."""
-    account = settings.account_name or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
-    account_key = settings.account_key or _first(_KEY_VARIABLES)
+    account, account_key = azure_account(settings)
     sas_token = settings.sas_token or _first(_SAS_VARIABLES)
     endpoint = settings.endpoint or f"https://{account}.blob.core.windows.net"
     if not account_key and not sas_token:
         return None
     base = f"{endpoint.rstrip('/')}/{container}/{quote(prefix, safe='/~') + '/' if prefix else ''}"
     return AzureDeletes(base, account=account, account_key=account_key, sas_token=sas_token)
+
+
+def azure_account(settings: AzureSettings) -> tuple[str, str]:
+    """The name and the key of the account, from the settings or the environment; empty if neither has one."""
+    account = settings.account_name or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+    return account, settings.account_key or _first(_KEY_VARIABLES)
+
+
+def shared_key(
+    method: str, account: str, account_key: bytes, resource: str, *, date: str, if_match: str = ""
+) -> dict[str, str]:
+    """The headers of a request without a body, signed with the key of the account."""
+    # The method and eleven standard headers; only If-Match, the eighth, is sent.
+    standard = [method, *[""] * 7, if_match, *[""] * 3]
+    own = [f"x-ms-date:{date}", f"x-ms-version:{_API_VERSION}"]
+    text = "\n".join([*standard, *own, resource])
+    signature = base64.b64encode(hmac.digest(account_key, text.encode(), hashlib.sha256)).decode()
+    return {
+        "x-ms-date": date,
+        "x-ms-version": _API_VERSION,
+        "Authorization": f"SharedKey {account}:{signature}",
+    }
 
 
 class AzureDeletes:
@@ -148,21 +189,10 @@ class AzureDeletes:
         url = self._base + quote(key, safe="/~")
         if not self._account_key:
             return f"{url}?{self._sas_token}", {"If-Match": expected, "x-ms-version": _API_VERSION}
+        resource = f"/{self._account}{urlsplit(url).path}"
         date = formatdate(usegmt=True)
-        signature = self._signature(urlsplit(url).path, date, expected)
-        return url, {
-            "If-Match": expected,
-            "x-ms-date": date,
-            "x-ms-version": _API_VERSION,
-            "Authorization": f"SharedKey {self._account}:{signature}",
-        }
-
-    def _signature(self, path: str, date: str, expected: Version) -> str:
-        # The method and eleven standard headers; only If-Match, the eighth, is sent.
-        standard = ["DELETE", *[""] * 7, expected, *[""] * 3]
-        own = [f"x-ms-date:{date}", f"x-ms-version:{_API_VERSION}"]
-        text = "\n".join([*standard, *own, f"/{self._account}{path}"])
-        return base64.b64encode(hmac.digest(self._account_key, text.encode(), hashlib.sha256)).decode()
+        headers = shared_key("DELETE", self._account, self._account_key, resource, date=date, if_match=expected)
+        return url, headers | {"If-Match": expected}
 
 
 def _first(variables: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ from sandur.operations.audit.notes import note_credentials
 from sandur.operations.counters import CREDENTIALS, Counters
 from sandur.operations.credentials.profiles import profile_of
 from sandur.operations.lake import Lake, LruCache
-from sandur.storage.credentials import s3
+from sandur.storage.credentials import azure, gcs, s3
 from sandur.storage.retry import retried
 
 CREDENTIALS_MAX: Final = 4_096
@@ -26,7 +26,7 @@ PAUSE_MS: Final = 5_000
 """How long nothing is requested of an issuer that failed: loads must not wait for it one after the other."""
 
 Issue = Callable[[StorageProfile, AccessScope, Clock], Awaitable[StorageCredential]]
-ISSUERS: Final[Mapping[Cloud, Issue]] = {"s3": s3.issue}
+ISSUERS: Final[Mapping[Cloud, Issue]] = {"s3": s3.issue, "gcs": gcs.issue, "azure": azure.issue}
 
 
 async def vend(lake: Lake, locations: Sequence[str], *, writes: bool) -> StorageCredential | None:
@@ -95,9 +95,7 @@ class CredentialCache:
 
     async def _issue(self, profile: StorageProfile, scope: AccessScope) -> StorageCredential:
         began_ms = self._clock.now_ms()
-        issue = ISSUERS.get(profile.cloud)
-        if issue is None:
-            raise Unsupported(f"This server issues no credentials for {profile.cloud}")
+        issue = ISSUERS[profile.cloud]
         try:
             async with asyncio.timeout(ISSUE_SECONDS_MAX), self._at_once:
                 credential = await retried(lambda: issue(profile, scope, self._clock), self._clock, self._retries)

@@ -1,0 +1,107 @@
+"""Credentials for Google Cloud Storage: downscoped tokens, from an exchange at Google's Security Token Service."""
+
+import asyncio
+import re
+from typing import Final
+
+import msgspec
+
+from sandur.catalog.access_boundaries import access_boundary
+from sandur.catalog.storage_profiles import AccessScope, StorageCredential, StorageProfile
+from sandur.clock import Clock
+from sandur.errors import ServiceRefused, Unavailable
+from sandur.settings import GcsSettings
+from sandur.storage.credentials.issuers import IssuerAnswer, send_to_issuer
+
+STS_ENDPOINT: Final = "https://sts.googleapis.com/v1/token"
+LIFETIME_SECONDS_MAX: Final = 12 * 3_600
+"""No access token of Google is valid for longer."""
+
+_ISSUER: Final = "Google's Security Token Service"
+_ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a type
+_ERROR_CODE: Final = re.compile(r"[a-z_]{1,40}")
+_TOKEN: Final = re.compile(r"[!-~]{1,16384}")
+
+
+class _Exchanged(msgspec.Struct, frozen=True):
+    access_token: str
+    expires_in: int | None = None
+    token_type: str = "Bearer"  # noqa: S105 - the name of a type
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    error: str = ""
+
+
+def own_profile(settings: GcsSettings) -> StorageProfile:
+    """The profile of the server's own bucket."""
+    return StorageProfile(
+        cloud="gcs",
+        access=settings.access,
+        endpoint=settings.endpoint,
+        bearer_token=settings.bearer_token,
+        service_account=settings.service_account,
+        sts_endpoint=settings.sts_endpoint,
+    )
+
+
+async def issue(profile: StorageProfile, scope: AccessScope, clock: Clock) -> StorageCredential:
+    """A token that opens the locations of the scope and nothing else.
+
+    It is valid for as long as the server's own token, from which it is made: that is Google's rule. Raises Unavailable
+    if Google does not answer, ServiceRefused if it refuses, and Unsupported if the scope cannot be confined.
+    """
+    from sandur.storage.cloud import gcs_token  # noqa: PLC0415 - imports obstore
+
+    boundary = access_boundary(scope)
+    started_ms = clock.now_ms()
+    settings = GcsSettings(bearer_token=profile.bearer_token, service_account=profile.service_account)
+    source = await asyncio.to_thread(gcs_token, settings)
+    form = {
+        "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+        "requested_token_type": _ACCESS_TOKEN,
+        "subject_token": source["token"],
+        "subject_token_type": _ACCESS_TOKEN,
+        "options": boundary,
+    }
+    url = profile.sts_endpoint or STS_ENDPOINT
+    answer = await send_to_issuer(_ISSUER, "POST", url, headers={"Accept": "application/json"}, form=form)
+    exchanged = _exchanged(answer, source["token"])
+    expiries_ms = [started_ms + exchanged.expires_in * 1_000] if exchanged.expires_in else []
+    if expires_at := source["expires_at"]:
+        expiries_ms.append(int(expires_at.timestamp() * 1_000))
+    if not expiries_ms or min(expiries_ms) <= clock.now_ms():
+        raise _unusable("it is expired, or does not say when it expires")
+    return StorageCredential(
+        profile=profile, scope=scope, expires_ms=min(expiries_ms), oauth_token=exchanged.access_token
+    )
+
+
+def _exchanged(answer: IssuerAnswer, source: str) -> _Exchanged:
+    """The token in the answer. Raises Unavailable or ServiceRefused if there is none that is confined."""
+    if answer.status != 200:  # noqa: PLR2004 - OK
+        raise ServiceRefused(f"{_ISSUER} refuses: {_reason(answer)}; check the account of the server")
+    try:
+        found = msgspec.json.decode(answer.body, type=_Exchanged)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise _unusable("the answer is not the JSON of a token") from None
+    if not _TOKEN.fullmatch(found.access_token) or found.token_type.lower() != "bearer":
+        raise _unusable("the answer contains no bearer token")
+    if found.access_token == source:
+        raise _unusable("it is the server's own token, which opens everything")
+    if found.expires_in is not None and not 0 < found.expires_in <= LIFETIME_SECONDS_MAX:
+        raise _unusable(f"a lifetime of {found.expires_in} seconds is not plausible")
+    return found
+
+
+def _reason(answer: IssuerAnswer) -> str:
+    """The status and Google's code of the error. The description is left out: it may quote the request."""
+    try:
+        code = msgspec.json.decode(answer.body, type=_Refused).error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        code = ""
+    return f"{answer.status} {code}" if _ERROR_CODE.fullmatch(code) else str(answer.status)
+
+
+def _unusable(problem: str) -> Unavailable:
+    return Unavailable(f"{_ISSUER} issued a token that cannot be given out: {problem}")
