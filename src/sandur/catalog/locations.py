@@ -314,9 +314,14 @@ def _problem(plain: str) -> str | None:
     for segment in path.lstrip("/").split("/"):
         if segment in {"", ".", ".."}:
             return f"it contains the segment {segment!r}"
-    if _OWN_FOLDER.search(path):
+    if is_own_folder(path):
         return "it is in the catalog's own folder"
     return None
+
+
+def is_own_folder(path: str) -> bool:
+    """Whether a path is in the folder of the catalog's own state, of any tenant and below any root."""
+    return _OWN_FOLDER.search(path) is not None
 
 
 def folder_name(text: str) -> str:
