@@ -66,6 +66,8 @@ OPERATIONS: Final[dict[str, dict[str, dict[str, str]]]] = {
         "cancelPlanning": {"": "plan scan"},
         "fetchScanTasks": {"": "plan scan"},
         "reportMetrics": {"": "report metrics"},
+        "signRequest": {**READ_TABLE_DATA, "staged": "create table"},
+        "signS3Request": READ_TABLE_DATA,
         "renameTable": {"": "drop table", "destination": "create table"},
         "commitTransaction": {**COMMIT, "view": "replace view", "create view": "create view"},
         "listViews": {"": "list"},

@@ -449,7 +449,10 @@ class Transaction(Record, frozen=True, kw_only=True):
 
 
 class Stage(Record, frozen=True, kw_only=True):
-    """A staged table that is not committed yet. The commit does not need it; it is only a cross-check."""
+    """A staged table that is not committed yet. The commit does not need it; it is only a cross-check.
+
+    `principal_id` is the id of the principal that staged it; empty without authentication.
+    """
 
     table_uuid: str
     identifier: Identifier
@@ -457,6 +460,7 @@ class Stage(Record, frozen=True, kw_only=True):
     created_ms: int
     expires_ms: int
     metadata: msgspec.Raw = msgspec.Raw(b"{}")
+    principal_id: str = ""
 
 
 class PurgeOrder(Record, frozen=True, kw_only=True):

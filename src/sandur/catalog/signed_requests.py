@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 from sandur.catalog.delete_lists import deleted_keys, refusal
 from sandur.catalog.locations import DECODES_MAX, is_own_folder, normalize_location
-from sandur.catalog.storage_profiles import StorageProfile
+from sandur.catalog.storage_profiles import DEFAULT_REGION, StorageProfile
 from sandur.errors import Forbidden
 
 URI_CHARS_MAX: Final = 16_384
@@ -24,7 +24,9 @@ _QUOTED_CHARS_MAX: Final = 100
 UNSIGNED_PAYLOAD: Final = "UNSIGNED-PAYLOAD"
 _UNSIGNED_TRAILER: Final = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 
-_URI: Final = re.compile(r"(https?)://([a-z0-9.\[\]:-]+)(/[A-Za-z0-9._~%/-]*)(?:\?([A-Za-z0-9._~%=&-]*))?", re.ASCII)
+_URI: Final = re.compile(
+    r"(https?)://((?:[a-z0-9.-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?)(/[A-Za-z0-9._~%/-]*)(?:\?([A-Za-z0-9._~%=&-]*))?"
+)
 _DEFAULT_PORTS: Final = {"https": ":443", "http": ":80"}
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _VALUE: Final = re.compile(r"[\x20-\x7e]*")
@@ -72,9 +74,6 @@ _SIGNED: Final = frozenset(
         "x-amz-server-side-encryption",
         "x-amz-server-side-encryption-aws-kms-key-id",
         "x-amz-server-side-encryption-bucket-key-enabled",
-        "x-amz-server-side-encryption-customer-algorithm",
-        "x-amz-server-side-encryption-customer-key",
-        "x-amz-server-side-encryption-customer-key-md5",
         "x-amz-te",
         "x-amz-trailer",
         "x-amz-user-agent",
@@ -158,20 +157,28 @@ def home_of(profile: StorageProfile, location: str) -> Home:
     return Home(profile, bucket, f"{folder}/")
 
 
-def named_location(request: StorageRequest, profile: StorageProfile, bucket: str) -> str:
-    """The location that a request to a bucket is about, before its table is known; Forbidden if it is elsewhere."""
-    home = Home(profile, bucket, "")
+def region_of(profile: StorageProfile) -> str:
+    """The region that requests are signed for."""
+    return profile.region or DEFAULT_REGION
+
+
+def possible_locations(request: StorageRequest) -> Sequence[str]:
+    """What a request is about, before its table and its bucket are known: by its path, and by the name of its host."""
     uri = _parsed(request.uri)
-    raw_key = _raw_key(uri, home)
-    if raw_key is None:
-        raise _elsewhere(uri)
+    by_path, by_host = uri.path[1:], f"{uri.host.partition('.')[0]}{uri.path}"
+    return [f"s3://{text}" for text in (_named(request, uri, by_path), _named(request, uri, by_host)) if text]
+
+
+def _named(request: StorageRequest, uri: "_Uri", text: str) -> str:
+    """The bucket and the key in a path, or the key that a query or body names; empty if there is none."""
+    bucket, _, raw_key = text.partition("/")
     if raw_key:
-        return f"s3://{bucket}/{_key(raw_key)}"
-    if request.method == "POST":
-        keys = deleted_keys(_body(request))
-        return f"s3://{bucket}/{keys[0]}"
-    prefix = dict(_parameters(uri.query)).get("prefix", "")
-    return f"s3://{bucket}/{prefix.rstrip('/')}"
+        key = _key(raw_key)
+    elif request.method == "POST":
+        key = deleted_keys(_body(request))[0]
+    else:
+        key = dict(_parameters(uri.query)).get("prefix", "").rstrip("/")
+    return f"{bucket}/{key}" if key else ""
 
 
 def judge(request: StorageRequest, homes: Sequence[Home]) -> JudgedRequest:
@@ -196,8 +203,8 @@ def judge(request: StorageRequest, homes: Sequence[Home]) -> JudgedRequest:
         keys, is_delete_list = deleted_keys(body), True
         payload_hash = hashlib.sha256(body.encode()).hexdigest()
     profile = _profile_of(keys, around, is_prefix=request.method == "GET" and not raw_key)
-    if request.region != profile.region:
-        raise refusal(f"its region {_quoted(request.region)} is not the region of the bucket, {profile.region}")
+    if request.region != region_of(profile):
+        raise refusal(f"its region {_quoted(request.region)} is not the region of the bucket, {region_of(profile)}")
     headers.pop("x-amz-content-sha256", None)
     return JudgedRequest(
         profile=profile,
@@ -257,15 +264,15 @@ def _addresses(endpoint: str, region: str, *, path_style: bool) -> _Addresses:
         hosts = (host.removesuffix(_DEFAULT_PORTS.get(scheme, "/")),)
         return _Addresses(scheme, hosts if path_style else (), () if path_style else hosts)
     domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-    hosts = tuple(f"{name}.{region}.{domain}" for name in ("s3", "s3.dualstack", "s3-fips"))
-    hosts += ("s3.amazonaws.com",) if region == "us-east-1" else ()
-    return _Addresses("https", hosts, hosts)
+    regional = [f"{name}.{region}.{domain}" for name in ("s3", "s3.dualstack", "s3-fips")]
+    every = (*regional, *(["s3.amazonaws.com"] if region == DEFAULT_REGION else []))
+    return _Addresses("https", every, every)
 
 
 def _raw_key(uri: _Uri, home: Home) -> str | None:
     """The encoded key in a URI, empty for the bucket itself; None if the URI is not in the bucket."""
     profile = home.profile
-    addresses = _addresses(profile.endpoint, profile.region, path_style=profile.path_style)
+    addresses = _addresses(profile.endpoint, region_of(profile), path_style=profile.path_style)
     if uri.scheme != addresses.scheme:
         return None
     if uri.host in addresses.path_style:

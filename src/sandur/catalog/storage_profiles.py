@@ -1,8 +1,11 @@
 """Storage profiles: how a bucket is reached, and how clients get access to the tables in it."""
 
-from typing import Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
+
+DEFAULT_REGION: Final = "us-east-1"
+"""The region of S3 that requests are signed for, if a profile names none."""
 
 Cloud = Literal["s3", "gcs", "azure"]
 ClientAccess = Literal["none", "vend", "sign", "static"]
@@ -37,6 +40,17 @@ class StorageProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"StorageProfile({self.cloud}, {self.access}, id={self.id!r})"
+
+
+class Keys(NamedTuple):
+    """Keys of AWS."""
+
+    access_key_id: str
+    secret_access_key: str
+    session_token: str = ""
+
+    def __repr__(self) -> str:
+        return "Keys(…)"
 
 
 class AccessScope(msgspec.Struct, frozen=True, kw_only=True):

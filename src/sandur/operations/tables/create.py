@@ -301,6 +301,7 @@ class _Staging:
             created_ms=now_ms,
             expires_ms=now_ms + seconds_of(lake.settings.stage_ttl) * 1_000,
             metadata=msgspec.Raw(body),
+            principal_id=self.request.source.principal_id,
         )
         await lake.stage(identifier, uuid).try_swap(stage, expected=ABSENT)  # An earlier attempt may have written it.
         await self._claim.done(uuid=uuid, location=metadata.location)

@@ -7,7 +7,7 @@ from sandur.catalog.privileges import OPEN, Needs
 from sandur.server.app import Dialect, Route, Router
 from sandur.server.context import Call
 from sandur.server.http import Answer
-from sandur.server.iceberg_rest import config, namespaces, tables, views
+from sandur.server.iceberg_rest import config, namespaces, signatures, tables, views
 from sandur.server.iceberg_rest.errors import ERRORS
 from sandur.settings import Settings
 
@@ -23,6 +23,9 @@ _TRANSACTION: Final = {**_COMMIT, "view": privileges.MANAGED, "create view": pri
 _CREATE_TABLE: Final = Needs("schema", privileges.CREATE_TABLE, _AT_LOCATION)
 _READ_TABLE: Final = Needs("table", privileges.READ_TABLE)
 _SCAN_TABLE: Final = Needs("table", privileges.SCAN_TABLE)
+_SIGNED: Final = {"write": privileges.WRITE_DATA}
+_SIGN: Final = Needs("table", privileges.READ_DATA, {**_SIGNED, "staged": privileges.CREATE_TABLE})
+_SIGN_LOCATED: Final = Needs("table", privileges.READ_DATA, _SIGNED)
 
 
 async def get_config(call: Call) -> Answer:
@@ -79,6 +82,8 @@ ROUTES: Final = (
     Route("DELETE", _TABLE + "/plan/{plan-id}", "cancelPlanning", tables.cancel_plan, _SCAN_TABLE),
     Route("POST", _TABLE + "/tasks", "fetchScanTasks", tables.fetch_scan_tasks, _SCAN_TABLE),
     Route("POST", _TABLE + "/metrics", "reportMetrics", tables.metrics, _READ_TABLE),
+    Route("POST", _TABLE + "/sign", "signRequest", signatures.sign, _SIGN),
+    Route("POST", "/v1/aws/s3/sign", "signS3Request", signatures.sign_located, _SIGN_LOCATED, is_advertised=False),
     Route(
         "POST",
         "/v1/{prefix}/tables/rename",

@@ -6,21 +6,20 @@ import functools
 import os
 import ssl
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlencode
 from xml.etree import ElementTree as ET
 
 import httpx
 
 from sandur.catalog.access_policies import s3_policy
-from sandur.catalog.storage_profiles import AccessScope, StorageCredential, StorageProfile
+from sandur.catalog.storage_profiles import DEFAULT_REGION, AccessScope, Keys, StorageCredential, StorageProfile
 from sandur.clock import Clock
 from sandur.errors import ServiceRefused, Unavailable
 from sandur.settings import S3Settings, seconds_of
 
 _TIMEOUT: Final = httpx.Timeout(5, connect=3)
 _ANSWER_BYTES_MAX: Final = 1 << 20
-_DEFAULT_REGION: Final = "us-east-1"
 _SESSION_NAME: Final = "sandur"
 _API_VERSION: Final = "2011-06-15"
 _SERVER_ERRORS: Final = 500
@@ -30,20 +29,9 @@ _OK: Final = 200
 _TRANSIENT_CODES: Final = frozenset({"Throttling", "ThrottlingException", "RequestThrottled", "IDPCommunicationError"})
 
 
-class Keys(NamedTuple):
-    """Keys of AWS."""
-
-    access_key_id: str
-    secret_access_key: str
-    session_token: str = ""
-
-    def __repr__(self) -> str:
-        return "Keys(…)"
-
-
 def own_profile(settings: S3Settings) -> StorageProfile:
     """The profile of the server's own bucket. What the settings leave out comes from the environment."""
-    region = settings.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
+    region = settings.region or os.environ.get("AWS_REGION") or os.environ.get("AWSDEFAULT_REGION") or ""
     endpoint = settings.endpoint or os.environ.get("AWS_ENDPOINT") or os.environ.get("AWS_ENDPOINT_URL") or ""
     return StorageProfile(
         cloud="s3",
@@ -81,7 +69,7 @@ async def issue(profile: StorageProfile, scope: AccessScope, clock: Clock) -> St
         **({"ExternalId": profile.external_id} if profile.external_id else {}),
     }
     url = _sts_url(profile, partition)
-    answer = await _post(url, form, await profile_keys(profile), profile.region or _DEFAULT_REGION)
+    answer = await _post(url, form, await profile_keys(profile), profile.region or DEFAULT_REGION)
     keys, expires_ms = _issued(answer, url)
     if expires_ms <= clock.now_ms():
         raise Unavailable(f"STS at {url} issued a credential that has expired already; compare the clocks")
@@ -140,7 +128,7 @@ def _sts_url(profile: StorageProfile, partition: str) -> str:
     if endpoint := profile.sts_endpoint or profile.endpoint:
         return endpoint.rstrip("/") + "/"
     suffix = ".cn" if partition == "aws-cn" else ""
-    return f"https://sts.{profile.region or _DEFAULT_REGION}.amazonaws.com{suffix}/"
+    return f"https://sts.{profile.region or DEFAULT_REGION}.amazonaws.com{suffix}/"
 
 
 async def _post(url: str, form: Mapping[str, str], keys: Keys, region: str) -> bytes:

@@ -8,9 +8,10 @@ import hashlib
 import hmac
 import time
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
-from sandur.catalog.signed_requests import JudgedRequest
+from sandur.catalog.signed_requests import JudgedRequest, region_of
+from sandur.catalog.storage_profiles import Keys
 
 LIFETIME_MS: Final = 15 * 60 * 1_000
 """How long services accept a signature."""
@@ -20,18 +21,7 @@ _KEYS_REMEMBERED_MAX: Final = 64
 _DATE_LENGTH: Final = 8
 
 
-class AccessKey(NamedTuple):
-    """A key of S3. The session token is empty for a permanent key."""
-
-    id: str
-    secret: str
-    session_token: str = ""
-
-    def __repr__(self) -> str:
-        return f"AccessKey({self.id!r})"
-
-
-def signed_headers(request: JudgedRequest, key: AccessKey, now_ms: int) -> Mapping[str, str]:
+def signed_headers(request: JudgedRequest, keys: Keys, now_ms: int) -> Mapping[str, str]:
     """The headers that the request must be sent with: those that are signed, and the signature."""
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_ms // 1_000))
     headers = {
@@ -40,19 +30,19 @@ def signed_headers(request: JudgedRequest, key: AccessKey, now_ms: int) -> Mappi
         "x-amz-content-sha256": request.payload_hash,
         "x-amz-date": moment,
     }
-    if key.session_token:
-        headers["x-amz-security-token"] = key.session_token
+    if keys.session_token:
+        headers["x-amz-security-token"] = keys.session_token
     names = sorted(headers)
     lines = "".join(f"{name}:{' '.join(headers[name].split())}\n" for name in names)
     signed = ";".join(names)
     canonical = f"{request.method}\n{request.path}\n{request.query}\n{lines}\n{signed}\n{request.payload_hash}"
-    day, region = moment[:_DATE_LENGTH], request.profile.region
+    day, region = moment[:_DATE_LENGTH], region_of(request.profile)
     scope = f"{day}/{region}/s3/aws4_request"
     text = f"{_ALGORITHM}\n{moment}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
-    signature = hmac.digest(_key_of_day(key.secret, day, region), text.encode(), "sha256").hex()
+    signature = hmac.digest(_key_of_day(keys.secret_access_key, day, region), text.encode(), "sha256").hex()
     del headers["host"]
     headers["Authorization"] = (
-        f"{_ALGORITHM} Credential={key.id}/{scope}, SignedHeaders={signed}, Signature={signature}"
+        f"{_ALGORITHM} Credential={keys.access_key_id}/{scope}, SignedHeaders={signed}, Signature={signature}"
     )
     return headers
 

@@ -1,0 +1,194 @@
+"""Sign requests to S3 for clients that have no keys: authorize, find the locations of the table, judge, sign."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.location_claims import LocationClaim
+from sandur.catalog.locations import canonical_address, normalize_location
+from sandur.catalog.records import BoundRecord, Stage, head_of
+from sandur.catalog.signed_requests import Home, StorageRequest, home_of, judge, possible_locations
+from sandur.catalog.storage_profiles import Keys, StorageProfile
+from sandur.errors import Forbidden, Hidden, Invalid, NotFound, Unsupported
+from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata
+from sandur.operations.access import authorize_namespace, resolve_authorized
+from sandur.operations.audit.notes import note_credentials
+from sandur.operations.credentials.profiles import profile_of
+from sandur.operations.lake import Lake, LruCache
+from sandur.operations.locations.placement import locations_of
+from sandur.operations.name_access import read_allowed
+from sandur.operations.tables.documents import TABLES, load_document
+from sandur.operations.tables.names import name_not_found
+from sandur.operations.transactions.resolution import effective_record
+from sandur.storage.cell import Versioned, decode_record
+from sandur.storage.contract import get_many
+from sandur.storage.credentials.delete_checks import compares_bodies
+from sandur.storage.credentials.s3 import profile_keys
+from sandur.storage.credentials.signatures import LIFETIME_MS, signed_headers
+from sandur.storage.layout import location_claim
+
+WRITE: Final = "write"
+"""The situation of a request that changes files."""
+
+STAGED: Final = "staged"
+"""The situation of a request for files of a table that is staged and does not exist yet."""
+
+_KEYS_LIVE_MS: Final = 60_000
+_PROFILES_MAX: Final = 1_000
+_PLACES_NOTED_MAX: Final = 20
+
+
+class SignedRequest(NamedTuple):
+    """The headers that the client sends its request with. A read may be sent again while the signature is valid."""
+
+    uri: str
+    headers: Mapping[str, str]
+    is_read: bool
+
+
+async def sign_request(lake: Lake, identifier: Identifier, request: StorageRequest) -> SignedRequest:
+    """Sign a request for files of a table, or of a staged table that the caller creates.
+
+    Raises Forbidden if the request does more than the caller may do, or reaches beyond the table.
+    """
+    missing = name_not_found(identifier, "table")
+    try:
+        found = await resolve_authorized(
+            lake, identifier, lambda one: one.is_a("table"), missing=missing, situation=_situation(request)
+        )
+    except Hidden:
+        raise
+    except NotFound:
+        return await _sign(lake, request, await _staged_locations(lake, identifier, request, missing))
+    return await _sign(lake, request, await _locations(lake, found.pointer, missing))
+
+
+async def sign_located_request(lake: Lake, request: StorageRequest) -> SignedRequest:
+    """Sign a request that names no table: its table is found by the location of the files.
+
+    Raises NotFound if there is no table, or none that the caller may know of.
+    """
+    missing = NotFound("No table has the location of the request", subject="table")
+    for location in possible_locations(request):
+        for uuid in await _owners_at(lake, location):
+            with contextlib.suppress(NotFound):
+                record = await read_allowed(lake, lake.pointer(uuid), missing=missing, situation=_situation(request))
+                return await _sign(lake, request, await _locations(lake, record, missing))
+    raise missing
+
+
+def _situation(request: StorageRequest) -> str:
+    return "" if request.is_read else WRITE
+
+
+async def _locations(lake: Lake, record: Versioned[BoundRecord], missing: NotFound) -> Sequence[str]:
+    """The folders of a table: those that it names, and those that it had and still claims."""
+    effective = (await effective_record(lake, record)).value
+    head = head_of(effective)
+    if head is None or effective.kind != "table":
+        raise missing
+    document = await load_document(lake, TABLES, head.metadata_location)
+    return _distinct((*locations_of(document.metadata), *effective.places))
+
+
+def _distinct(locations: Sequence[str]) -> Sequence[str]:
+    return tuple(dict.fromkeys(map(normalize_location, locations)))
+
+
+async def _staged_locations(
+    lake: Lake, identifier: Identifier, request: StorageRequest, missing: NotFound
+) -> Sequence[str]:
+    """The folders of a staged table, for the caller that staged it; otherwise raises `missing`."""
+    for location in possible_locations(request):
+        for uuid in await _owners_at(lake, location):
+            stage = await lake.stage(identifier, uuid).read()
+            if stage is None or not _is_callers(lake, stage.value):
+                continue
+            try:
+                await authorize_namespace(lake, identifier.namespace, missing=missing, situation=STAGED)
+            except Forbidden:
+                raise Hidden(str(missing), subject=missing.subject) from None
+            return _distinct(locations_of(_staged_metadata(stage.value)))
+    raise missing
+
+
+def _is_callers(lake: Lake, stage: Stage) -> bool:
+    return lake.access is None or stage.principal_id == lake.access.caller.id
+
+
+def _staged_metadata(stage: Stage) -> TableMetadata:
+    return decode_table_metadata(bytes(stage.metadata), metadata_location="")
+
+
+async def _owners_at(lake: Lake, location: str) -> Sequence[str]:
+    """The uuids of Iceberg tables of this workspace that may have a location: the record of each decides."""
+    try:
+        address = canonical_address(location)
+    except Invalid:
+        return ()
+    if generated := address.generated_place:
+        return (generated.generated_for,) if generated.generated_for else ()
+    keys = [location_claim(one) for one in (*address.above, address)]
+    stored = await get_many(lake.store, keys)
+    claims = [decode_record(key, one.data, LocationClaim) for key, one in zip(keys, stored, strict=True) if one]
+    own = (lake.layout.tenant, lake.layout.workspace)
+    return tuple(
+        holder.owner.uuid
+        for claim in claims
+        for holder in claim.holders
+        if holder.kind == "place" and holder.owner.record == "iceberg" and holder.workspace == own
+    )
+
+
+async def _sign(lake: Lake, request: StorageRequest, locations: Sequence[str]) -> SignedRequest:
+    homes = await _homes(lake, locations)
+    judged = judge(request, homes)
+    signer = lake.feature(Signer)
+    if judged.is_delete_list:
+        await signer.check_deletes(judged.profile, homes[0])
+    keys = await signer.keys(judged.profile)
+    now_ms = lake.clock.now_ms()
+    noted = judged.places[:_PLACES_NOTED_MAX]
+    note_credentials(noted, "read" if request.is_read else "write", expires_ms=now_ms + LIFETIME_MS)
+    return SignedRequest(request.uri, signed_headers(judged, keys, now_ms), request.is_read)
+
+
+async def _homes(lake: Lake, locations: Sequence[str]) -> Sequence[Home]:
+    found = [(await profile_of(lake, location), location) for location in locations]
+    homes = [home_of(one, location) for one, location in found if one and one.cloud == "s3" and one.access == "sign"]
+    if not homes:
+        raise Unsupported("Requests for this table are not signed: its storage is not set to s3.access = 'sign'")
+    return homes
+
+
+class Signer:
+    """What signatures need besides the request: the keys of profiles, and what is known about their services."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._clock = lake.clock
+        self._keys: LruCache[StorageProfile, tuple[Keys, int]] = LruCache(_PROFILES_MAX)
+        self._compares_bodies: LruCache[StorageProfile, bool] = LruCache(_PROFILES_MAX)
+
+    async def keys(self, profile: StorageProfile) -> Keys:
+        """The keys of a profile. Those of the environment are read again after a minute: they change."""
+        found = self._keys.get(profile)
+        now_ms = self._clock.now_ms()
+        if found is None or now_ms >= found[1]:
+            found = self._keys[profile] = (await profile_keys(profile), now_ms + _KEYS_LIVE_MS)
+        return found[0]
+
+    async def check_deletes(self, profile: StorageProfile, home: Home) -> None:
+        """Forbidden unless the service compares the body of a request with the hash that is signed.
+
+        Without that, a client could get a signature for its own objects, and delete those of others with it.
+        """
+        if profile not in self._compares_bodies:
+            keys = await self.keys(profile)
+            nonce = self._clock.new_uuid()
+            self._compares_bodies[profile] = await compares_bodies(home, keys, nonce, self._clock.now_ms())
+        if not self._compares_bodies[profile]:
+            raise Forbidden(
+                "The request is not signed: the storage service does not compare the list of objects to delete with "
+                "the hash that is signed; delete the objects one by one"
+            )

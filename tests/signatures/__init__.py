@@ -1,0 +1,1 @@
+"""Remote signing: the judge, the signatures, the routes, and real clients without keys."""
