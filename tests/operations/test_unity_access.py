@@ -13,7 +13,7 @@ from sandur.operations.delta import commit, load
 from sandur.operations.delta import tables as delta
 from sandur.operations.tables.commit import SWAP_DELAY_MS_MAX
 from sandur.operations.tables.names import EVERY_FORMAT
-from sandur.operations.unity import lists, registry, securables, tables
+from sandur.operations.unity import credentials, lists, registry, securables, tables
 from sandur.operations.unity.grants import update_grants
 from sandur.operations.unity.lists import ListRequest
 from sandur.storage.contract import list_all
@@ -219,20 +219,20 @@ async def test_a_stage_belongs_to_the_principal_that_made_it(world: World) -> No
         world.acting(UNITY["createStagingTable"]), D._replace(name="n"), source=ME_SENT.source
     )
 
-    mine = await tables.location_of(world.acting(needs), stage.uuid, ME_SENT.source, writes=True)
+    mine = await credentials.table_locations(world.acting(needs), stage.uuid, ME_SENT.source, writes=True)
     texts = []
     for uuid in (stage.uuid, world.lake.clock.new_uuid()):
         with pytest.raises(NotFound) as raised:
-            await tables.location_of(
+            await credentials.table_locations(
                 world.acting(needs, "other"), uuid, request_of("other", "sent").source, writes=True
             )
         texts.append(str(raised.value).replace(uuid, "_"))
 
-    assert mine == stage.location
+    assert mine == (stage.location,)
     assert texts[0] == texts[1]
     await revoke(world.lake, ME, "schema", "main.a", "CREATE TABLE")
     with pytest.raises(SandurError):
-        await tables.location_of(world.acting(needs), stage.uuid, ME_SENT.source, writes=True)
+        await credentials.table_locations(world.acting(needs), stage.uuid, ME_SENT.source, writes=True)
 
 
 @pytest.mark.parametrize(
@@ -248,17 +248,17 @@ async def test_credentials_for_a_path_need_the_right_on_the_location_that_covers
 ) -> None:
     needs = UNITY["generateTemporaryPathCredentials"]
     with pytest.raises(Forbidden, match="on metastore"):
-        await registry.path_location(world.acting(needs), f"{EXTERNAL}/free", situation=operation)
+        await credentials.path_location(world.acting(needs), f"{EXTERNAL}/free", situation=operation)
     await give(world, rights)
 
-    assert await registry.path_location(world.acting(needs), f"{EXTERNAL}/free", situation=operation)
+    assert await credentials.path_location(world.acting(needs), f"{EXTERNAL}/free", situation=operation)
     for place in (f"{EXTERNAL}/x", f"{EXTERNAL}/x/part", EXTERNAL):
         with pytest.raises(Forbidden, match="overlaps data of others"):
-            await registry.path_location(world.acting(needs), place, situation=operation)
+            await credentials.path_location(world.acting(needs), place, situation=operation)
     with pytest.raises(Forbidden, match="on metastore"):
-        await registry.path_location(world.acting(needs), "s3://bucket/elsewhere", situation=operation)
+        await credentials.path_location(world.acting(needs), "s3://bucket/elsewhere", situation=operation)
     await give(world, (*USE, *on("table", "main.a.x", "SELECT", "MODIFY")))
-    assert await registry.path_location(world.acting(needs), f"{EXTERNAL}/x", situation=operation)
+    assert await credentials.path_location(world.acting(needs), f"{EXTERNAL}/x", situation=operation)
 
 
 async def test_an_external_table_outside_of_every_external_location_needs_the_metastore(world: World) -> None:

@@ -8,7 +8,7 @@ from sandur.catalog.storage_registry import CredentialUpdate, LocationUpdate
 from sandur.operations.delta import commit, load
 from sandur.operations.delta import tables as delta
 from sandur.operations.lake import Lake
-from sandur.operations.unity import lists, model_versions, registry, schemas, securables, tables
+from sandur.operations.unity import credentials, lists, model_versions, registry, schemas, securables, tables
 from sandur.operations.unity.lists import ListRequest
 from sandur.server.delta_rest.routes import ROUTES as DELTA
 from sandur.server.unity_rest.routes import CLASSIC_ROUTES
@@ -204,14 +204,14 @@ CASES: Final = (
     Case(
         "credentials to read a table",
         UNITY["generateTemporaryTableCredentials"],
-        lambda lake, ids: tables.location_of(lake, ids["d"], ME_SENT.source, writes=False),
+        lambda lake, ids: credentials.table_locations(lake, ids["d"], ME_SENT.source, writes=False),
         BROWSE_TABLE,
         on(*TABLE, "SELECT"),
     ),
     Case(
         "credentials to write an Iceberg table",
         UNITY["generateTemporaryTableCredentials"],
-        lambda lake, ids: tables.location_of(lake, ids["t"], ME_SENT.source, writes=True),
+        lambda lake, ids: credentials.table_locations(lake, ids["t"], ME_SENT.source, writes=True),
         on("table", "main.a.t", "SELECT"),
         on("table", "main.a.t", "SELECT", "MODIFY"),
     ),
@@ -282,14 +282,14 @@ CASES: Final = (
     Case(
         "credentials to read a volume",
         UNITY["generateTemporaryVolumeCredentials"],
-        lambda lake, ids: registry.volume_location(lake, ids["v"], writes=False),
+        lambda lake, ids: credentials.volume_location(lake, ids["v"], writes=False),
         BROWSE_VOLUME,
         on(*VOLUME, "READ VOLUME"),
     ),
     Case(
         "credentials to write a volume",
         UNITY["generateTemporaryVolumeCredentials"],
-        lambda lake, ids: registry.volume_location(lake, ids["v"], writes=True),
+        lambda lake, ids: credentials.volume_location(lake, ids["v"], writes=True),
         on(*VOLUME, "READ VOLUME"),
         on(*VOLUME, "READ VOLUME", "WRITE VOLUME"),
     ),

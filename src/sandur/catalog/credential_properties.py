@@ -1,4 +1,4 @@
-"""Storage credentials as clients get them: properties of Iceberg's clients."""
+"""Storage credentials as clients get them: properties of Iceberg, fields of Unity Catalog and Delta."""
 
 from collections.abc import Mapping
 from typing import assert_never
@@ -81,3 +81,38 @@ def credential_prefix(credential: StorageCredential) -> str:
         location.partition("://")[0] + "://" + location.partition("://")[2].split("/")[0] for location in locations
     }
     return f"{roots.pop()}/" if len(roots) == 1 else locations[0].partition("://")[0]
+
+
+def unity_fields(credential: StorageCredential) -> Mapping[str, Mapping[str, str]]:
+    """The fields of a credential in an answer of Unity Catalog. Keys that do not expire have an empty session token."""
+    match credential.profile.cloud:
+        case "s3":
+            keys = {
+                "access_key_id": credential.access_key_id,
+                "secret_access_key": credential.secret_access_key,
+                "session_token": credential.session_token,
+            }
+            return {"aws_temp_credentials": keys}
+        case "azure":
+            return {"azure_user_delegation_sas": {"sas_token": credential.sas_token}}
+        case "gcs":
+            return {"gcp_oauth_token": {"oauth_token": credential.oauth_token}}
+        case cloud:
+            assert_never(cloud)
+
+
+def delta_config(credential: StorageCredential) -> Mapping[str, str]:
+    """The configuration of a credential in an answer of the Delta API, with the keys of exactly one cloud."""
+    match credential.profile.cloud:
+        case "s3":
+            return {
+                "s3.access-key-id": credential.access_key_id,
+                "s3.secret-access-key": credential.secret_access_key,
+                "s3.session-token": credential.session_token,
+            }
+        case "azure":
+            return {"azure.sas-token": credential.sas_token}
+        case "gcs":
+            return {"gcs.oauth-token": credential.oauth_token}
+        case cloud:
+            assert_never(cloud)

@@ -234,9 +234,14 @@ def named_address(
 def external_address(location: str, store: Address, area: Address) -> Address:
     """P1: the address of an external location; in the catalog's own store it is in the area of its workspace."""
     address = _checked_characters(location)
+    check_beside_store(location, address, store, area)
+    return address
+
+
+def check_beside_store(location: str, address: Address, store: Address, area: Address) -> None:
+    """P1: raise Invalid for a place in or around the catalog's own store, except in the area of its workspace."""
     if store.is_within(address) or (address.is_within(store) and not address.is_within(area)):
         raise _invalid(location, "it is in or around the store of the catalog")
-    return address
 
 
 def _checked_characters(location: str, *, may_be_managed: bool = False) -> Address:

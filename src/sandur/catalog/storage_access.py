@@ -7,11 +7,10 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from sandur.catalog.storage_profiles import ClientAccess, Cloud, StorageProfile
 from sandur.errors import Invalid
-from sandur.settings import S3Settings
 
 TEXT_CHARS_MAX: Final = 2_048
 SERVICE_ACCOUNT_CHARS_MAX: Final = 16_384
@@ -120,7 +119,7 @@ def checked_storage(request: StorageRequest, *, has_role: bool) -> StorageFields
         account_name=request.account_name or "",
         service_account_email=account.client_email if account else "",
     )
-    return msgspec.structs.replace(fields, access=_checked_access(request.access, fields, has_role=has_role))
+    return replace(fields, access=_checked_access(request.access, fields, has_role=has_role))
 
 
 def secrets_of(request: StorageRequest, credential_id: str) -> StorageSecrets | None:
@@ -133,7 +132,7 @@ def secrets_of(request: StorageRequest, credential_id: str) -> StorageSecrets | 
     )
     if secrets == StorageSecrets():
         return None
-    return msgspec.structs.replace(secrets, credential_id=credential_id)
+    return replace(secrets, credential_id=credential_id)
 
 
 def _checked_access(wanted: ClientAccess | None, fields: StorageFields, *, has_role: bool) -> ClientAccess:
@@ -199,11 +198,11 @@ def check_url(what: str, text: str) -> None:
         raise problem
 
 
-def check_own_keys(fields: StorageFields, settings: S3Settings) -> None:
+def check_own_keys(fields: StorageFields, server: StorageProfile) -> None:
     """Raise Invalid if the server would use its own keys at an endpoint that neither its settings nor AWS has."""
     if fields.access_key_id or fields.cloud in {"azure", "gcs"}:
         return
-    known = {text.rstrip("/") for text in (settings.endpoint, settings.sts_endpoint)}
+    known = {text.rstrip("/") for text in (server.endpoint, server.sts_endpoint)}
     for name, url in (("endpoint", fields.endpoint), ("sts_endpoint", fields.sts_endpoint)):
         if url and url.rstrip("/") not in known and not _is_aws(url):
             raise Invalid(
@@ -222,45 +221,56 @@ def check_scheme(credential: str, cloud: Cloud | None, url: str) -> None:
 def s3_profile(
     fields: StorageFields | None,
     secrets: StorageSecrets,
-    settings: S3Settings,
+    server: StorageProfile,
     *,
     id_: str,
     role_arn: str,
     external_id: str,
-    lifetime_seconds: int,
 ) -> StorageProfile:
-    """The profile of a credential of S3. What it does not say comes from the settings, the keys included."""
+    """The profile of a credential of S3. What it does not say is as in the profile of the server, the keys included."""
     own = fields or StorageFields(access="vend")
-    has_keys = bool(own.access_key_id)
-    has_endpoint = bool(own.endpoint)
-    return StorageProfile(
-        cloud="s3",
+    profile = replace(
+        server,
         access=own.access,
         id=id_,
-        path_style=settings.path_style if own.path_style is None else own.path_style,
-        endpoint=own.endpoint or settings.endpoint,
-        region=own.region or settings.region,
-        access_key_id=own.access_key_id if has_keys else settings.access_key_id,
-        secret_access_key=secrets.secret_access_key if has_keys else settings.secret_access_key,
-        session_token="" if has_keys else settings.session_token,
+        path_style=server.path_style if own.path_style is None else own.path_style,
+        endpoint=own.endpoint or server.endpoint,
+        region=own.region or server.region,
         role_arn=role_arn,
         external_id=external_id,
-        sts_endpoint=own.sts_endpoint or ("" if has_endpoint else settings.sts_endpoint),
-        lifetime_seconds=lifetime_seconds,
+        sts_endpoint=own.sts_endpoint or ("" if own.endpoint else server.sts_endpoint),
+    )
+    if not own.access_key_id:
+        return profile
+    return replace(
+        profile, access_key_id=own.access_key_id, secret_access_key=secrets.secret_access_key, session_token=""
     )
 
 
-def cloud_profile(fields: StorageFields, secrets: StorageSecrets, *, id_: str, lifetime_seconds: int) -> StorageProfile:
-    """The profile of a credential of Google Cloud or Azure."""
-    return StorageProfile(
-        cloud="azure" if fields.cloud == "azure" else "gcs",
+def azure_profile(
+    fields: StorageFields, secrets: StorageSecrets, server: StorageProfile, *, id_: str
+) -> StorageProfile:
+    """The profile of a credential of Azure. The account itself says whether it is hierarchical."""
+    return replace(
+        server,
         access=fields.access,
         id=id_,
         endpoint=fields.endpoint,
         account_name=fields.account_name,
         account_key=secrets.account_key,
+        hierarchical=True,
+    )
+
+
+def gcs_profile(fields: StorageFields, secrets: StorageSecrets, server: StorageProfile, *, id_: str) -> StorageProfile:
+    """The profile of a credential of Google Cloud."""
+    return replace(
+        server,
+        access=fields.access,
+        id=id_,
+        endpoint=fields.endpoint or server.endpoint,
         service_account=secrets.service_account,
-        lifetime_seconds=lifetime_seconds,
+        bearer_token="",
     )
 
 

@@ -428,7 +428,8 @@ async def test_credentials_for_a_path_need_a_location_that_the_server_allows(
 
     assert found.json()["storage-credentials"][0]["prefix"] == f"{allowed}/t"
     assert problem(elsewhere) == (400, "InvalidParameterValueException")
-    assert problem(bucket) == (501, "NotImplementedException")
+    assert problem(bucket) == (400, "InvalidParameterValueException")
+    assert "s3.access (SANDUR_S3_ACCESS)" in bucket.json()["error"]["message"]
 
 
 async def test_an_unknown_route_is_not_implemented(unity: Unity) -> None:

@@ -244,9 +244,10 @@ async def test_credentials_for_a_missing_object_are_not_found(
     assert code(await unity.post(f"/temporary-{path}-credentials", body))[0] == expected
 
 
-async def test_there_are_no_credentials_for_cloud_storage(catalogs: Catalogs) -> None:
+async def test_there_are_no_credentials_for_cloud_storage_unless_the_settings_say_so(catalogs: Catalogs) -> None:
     unity = Unity(await catalogs.open(store=None, allowed_locations=("s3://bucket/x",)))
 
     answer = await unity.post("/temporary-path-credentials", {"url": "s3://bucket/x/y", "operation": "PATH_READ"})
 
-    assert code(answer) == (501, "UNIMPLEMENTED")
+    assert code(answer) == (400, "INVALID_ARGUMENT")
+    assert "s3.access (SANDUR_S3_ACCESS)" in answer.json()["message"]

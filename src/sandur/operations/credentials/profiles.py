@@ -1,42 +1,147 @@
 """The storage profile of a location: how its storage is reached, and how clients get access to it."""
 
 from sandur.catalog.locations import is_within, normalize_location
+from sandur.catalog.storage_access import azure_profile, gcs_profile, s3_profile
 from sandur.catalog.storage_profiles import StorageProfile
+from sandur.catalog.storage_registry import Credential, ExternalLocation, StorageRegistry, credential_of
+from sandur.errors import ServiceRefused, Unfit
+from sandur.operations.credentials.sealing import Sealing
 from sandur.operations.lake import Lake
-from sandur.storage.credentials import azure, gcs
-from sandur.storage.credentials.s3 import own_profile
+from sandur.settings import environment_variable
+from sandur.storage.credentials import azure, gcs, s3
 
 
 async def profile_of(lake: Lake, location: str) -> StorageProfile | None:
-    """The profile of the storage that holds a location; None if the location needs no credential, as a folder.
-
-    Below the server's own root and the roots that its settings allow, it is the profile of the settings.
-    """
-    plain = normalize_location(location)
-    if not any(is_within(plain, root) for root in (lake.locations.own, *lake.locations.others)):
+    """The profile of the storage that holds a location; None if the location needs no credential, as a folder."""
+    if not needs_credentials(location):
         return None
-    return _profile_of_settings(lake, plain.partition("://")[0])
+    return (await read_profiles(lake)).of(location)
 
 
-def _profile_of_settings(lake: Lake, scheme: str) -> StorageProfile | None:
-    match scheme:
-        case "s3":
-            return lake.feature(_s3_profile)
-        case "gs":
-            return lake.feature(_gcs_profile)
-        case "az" | "abfs" | "azure":
-            return lake.feature(_azure_profile)
-        case _:
+def needs_credentials(location: str) -> bool:
+    """Whether a client needs credentials for the location: it does unless it is a folder, or memory."""
+    return not normalize_location(location).startswith(("file://", "memory://"))
+
+
+async def read_profiles(lake: Lake) -> "Profiles":
+    """The profiles of all locations, by a read of the registry that begins now."""
+    return await lake.feature(_LastProfiles).read()
+
+
+class Profiles:
+    """The profiles of all locations, by one state of the registry of credentials and external locations.
+
+    The credential of the external location that covers a location is its profile. A credential that says nothing about
+    storage is none. Otherwise, below the server's own root and the roots that its settings allow, it is the profile of
+    the settings.
+    """
+
+    def __init__(self, lake: Lake, registry: StorageRegistry, version: str) -> None:
+        self.version = version
+        self._lake = lake
+        self._registry = registry
+        self._locations = {one.url: one for one in registry.locations.values()}
+        self._profiles: dict[str, StorageProfile] = {}
+
+    def of(self, location: str) -> StorageProfile | None:
+        """The profile of a location; None if the server knows nothing of its storage.
+
+        Raises ServiceRefused if the secrets of its credential cannot be opened.
+        """
+        plain = normalize_location(location)
+        covering = self._covering(plain)
+        if covering and (profile := self._of_external(covering)):
+            return profile
+        if not any(is_within(plain, root) for root in (self._lake.locations.own, *self._lake.locations.others)):
             return None
+        return self._of_settings(plain.partition("://")[0])
+
+    def reason(self, location: str) -> str:
+        """Why clients get no credential for a location whose access is `none`; it says what to change."""
+        covering = self._covering(normalize_location(location))
+        credential = credential_of(self._registry, covering) if covering else None
+        if covering and credential is None:
+            return f"the external location {covering.name} has no credential; set its credential_name"
+        if credential and credential.storage and credential.storage.access == "none":
+            return f"the credential {credential.name} has storage.access none; set it to vend"
+        own = self._of_settings(normalize_location(location).partition("://")[0])
+        section = own.cloud if own else "s3"
+        variable = environment_variable(f"{section}.access")
+        return f"the setting {section}.access ({variable}) is none; set it to vend, or give clients their own keys"
+
+    def _covering(self, plain: str) -> ExternalLocation | None:
+        """The external location that the location is at or below. They never overlap."""
+        found = self._locations.get(plain)
+        while found is None and "/" in plain.partition("://")[2]:
+            plain = plain.rpartition("/")[0]
+            found = self._locations.get(plain)
+        return found
+
+    def _of_external(self, location: ExternalLocation) -> StorageProfile | None:
+        credential = credential_of(self._registry, location)
+        if credential is None:  # It was dropped by force: nothing says how to reach the location.
+            return StorageProfile(cloud="s3", access="none", id=location.credential_id)
+        if credential.aws_iam_role is None and credential.storage is None:
+            return None
+        profile = self._profiles.get(credential.id)
+        if profile is None:
+            profile = self._profiles[credential.id] = self._made(credential)
+        return profile
+
+    def _made(self, credential: Credential) -> StorageProfile:
+        try:
+            secrets = self._lake.feature(Sealing).open(credential)
+        except Unfit as error:
+            raise ServiceRefused(str(error)) from error
+        fields, role = credential.storage, credential.aws_iam_role
+        if fields and credential.cloud == "azure":
+            return azure_profile(fields, secrets, self._lake.feature(_own_azure_profile), id_=credential.id)
+        if fields and credential.cloud == "gcs":
+            return gcs_profile(fields, secrets, self._lake.feature(_own_gcs_profile), id_=credential.id)
+        return s3_profile(
+            fields,
+            secrets,
+            self._lake.feature(_own_s3_profile),
+            id_=credential.id,
+            role_arn=role.role_arn if role else "",
+            external_id=(role.external_id or credential.id) if role else "",
+        )
+
+    def _of_settings(self, scheme: str) -> StorageProfile | None:
+        match scheme:
+            case "s3":
+                return self._lake.feature(_own_s3_profile)
+            case "gs":
+                return self._lake.feature(_own_gcs_profile)
+            case "az" | "abfs" | "azure":
+                return self._lake.feature(_own_azure_profile)
+            case _:
+                return None
 
 
-def _s3_profile(lake: Lake) -> StorageProfile:
-    return own_profile(lake.settings.s3)
+class _LastProfiles:
+    """The profiles of one workspace, as this process read them last."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._last = Profiles(lake, StorageRegistry(), "")
+
+    async def read(self) -> Profiles:
+        cell = self._lake.storage_registry()
+        found = await cell.read()
+        version = found.version if found else ""
+        if self._last.version != version:
+            self._last = Profiles(self._lake, found.value if found else StorageRegistry(), version)
+        return self._last
 
 
-def _gcs_profile(lake: Lake) -> StorageProfile:
+def _own_s3_profile(lake: Lake) -> StorageProfile:
+    return s3.own_profile(lake.settings.s3)
+
+
+def _own_gcs_profile(lake: Lake) -> StorageProfile:
     return gcs.own_profile(lake.settings.gcs)
 
 
-def _azure_profile(lake: Lake) -> StorageProfile:
+def _own_azure_profile(lake: Lake) -> StorageProfile:
     return azure.own_profile(lake.settings.azure)

@@ -10,7 +10,7 @@ from sandur.clock import Clock
 from sandur.errors import SandurError, ServiceRefused, Unavailable, Unsupported
 from sandur.operations.audit.notes import note_credentials
 from sandur.operations.counters import CREDENTIALS, Counters
-from sandur.operations.credentials.profiles import profile_of
+from sandur.operations.credentials.profiles import needs_credentials, read_profiles
 from sandur.operations.lake import Lake, LruCache
 from sandur.storage.credentials import azure, gcs, s3
 from sandur.storage.retry import retried
@@ -46,7 +46,10 @@ async def vend(lake: Lake, locations: Sequence[str], *, writes: bool) -> Storage
 
 async def shared_profile(lake: Lake, locations: Sequence[str]) -> StorageProfile | None:
     """The profile of all these locations. Raises Unsupported if they have different ones."""
-    found = [await profile_of(lake, location) for location in locations]
+    if not any(map(needs_credentials, locations)):
+        return None
+    profiles = await read_profiles(lake)
+    found = [profiles.of(location) for location in locations]
     if any(profile != found[0] for profile in found):
         raise Unsupported("No credential for a table whose locations lie in storage with different credentials")
     return found[0] if found else None

@@ -1,4 +1,4 @@
-"""Storage credentials and external locations, in one record, and the locations that clients request credentials for."""
+"""Storage credentials and external locations, in one record."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -8,20 +8,18 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog import privileges
-from sandur.catalog.identifiers import Namespace, checked_uuid
+from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import CATALOGS, Entry, names_scope, namespaces_scope
 from sandur.catalog.location_claims import Holder, Owner
 from sandur.catalog.locations import (
     Address,
     canonical_address,
-    checked_location,
     external_address,
     is_within,
     normalize_location,
 )
 from sandur.catalog.paging import decode_page_token, encode_page_token
-from sandur.catalog.privileges import Link, Rule, SecurableType
+from sandur.catalog.privileges import Link, SecurableType
 from sandur.catalog.records import RegistryEntry, Request
 from sandur.catalog.security import Viewer
 from sandur.catalog.storage_access import StorageRequest, check_own_keys, checked_storage, secrets_of
@@ -44,12 +42,10 @@ from sandur.catalog.storage_registry import (
     without_location,
     without_secrets,
 )
-from sandur.errors import Busy, Forbidden, Invalid, NotFound, SandurError, Unfit
+from sandur.errors import Busy, Invalid, NotFound, SandurError, Unfit
 from sandur.operations.access import (
     READS_MAX,
-    TYPES,
     authorize_metastore,
-    namespace_chain,
     read_authority,
     require,
     viewer_of,
@@ -58,12 +54,10 @@ from sandur.operations.containers.records import RecordChange, with_creation
 from sandur.operations.credentials.sealing import Sealing
 from sandur.operations.index.lists import read_page
 from sandur.operations.lake import Lake
-from sandur.operations.location_access import authorize_location
-from sandur.operations.locations.claims import LocationClaims, is_anothers, release_places
-from sandur.operations.name_access import read_allowed
+from sandur.operations.locations.claims import LocationClaims, release_places
 from sandur.operations.tables.documents import request_id
-from sandur.operations.tables.names import namespace_not_found
 from sandur.operations.unity.lists import ListRequest
+from sandur.storage.credentials.s3 import own_profile
 
 
 class _Located(msgspec.Struct, frozen=True):
@@ -73,7 +67,6 @@ class _Located(msgspec.Struct, frozen=True):
 
 
 _LOCATED: Final = msgspec.json.Decoder(_Located)
-_WITHOUT_CREDENTIALS: Final = ("file://", "memory://")
 
 E = TypeVar("E", Credential, ExternalLocation)
 
@@ -117,7 +110,7 @@ def _with_storage(lake: Lake, credential: Credential, request: StorageRequest) -
     secrets = secrets_of(request, credential.id)
     if fields is None:
         return replace(credential, storage=None)
-    check_own_keys(fields, lake.settings.s3)
+    check_own_keys(fields, own_profile(lake.settings.s3))
     if secrets is None:
         return replace(credential, storage=fields)
     sealing = lake.feature(Sealing)
@@ -311,15 +304,14 @@ _METASTORE: Final = NotFound("Metastore does not exist", subject="metastore")  #
 
 async def _find_user(lake: Lake, url: str) -> str | None:
     """Something whose files are at or below the url, as a text; None if there is nothing."""
-    async for namespace, named in _entries(lake.acting_for(None)):
-        location = _LOCATED.decode(named.info).storage_location
-        if location and is_within(normalize_location(location), url):
+    async for namespace, named, location in located_entries(lake.acting_for(None)):
+        if is_within(location, url):
             return f"{named.kind} {namespace.catalog}.{namespace}.{named.name} at {location}"
     return None
 
 
-async def _entries(lake: Lake) -> AsyncIterator[tuple[Namespace, Entry]]:
-    """Everything that has a name, with its namespace."""
+async def located_entries(lake: Lake) -> AsyncIterator[tuple[Namespace, Entry, str]]:
+    """Everything that has files, with its namespace and its normalized location."""
     catalogs = await read_page(lake, CATALOGS, last=None, wanted=None)
     scopes = [(catalog.name, namespaces_scope(catalog.name, None)) for catalog in catalogs.entries]
     while scopes:
@@ -328,7 +320,8 @@ async def _entries(lake: Lake) -> AsyncIterator[tuple[Namespace, Entry]]:
             namespace = Namespace(catalog_name, (*scope.levels, entry.name))
             scopes.append((catalog_name, namespaces_scope(catalog_name, namespace)))
             for named in (await read_page(lake, names_scope(namespace), last=None, wanted=None)).entries:
-                yield namespace, named
+                if location := _LOCATED.decode(named.info).storage_location:
+                    yield namespace, named, normalize_location(location)
 
 
 def _page_of(
@@ -416,63 +409,3 @@ async def _release(lake: Lake, location: ExternalLocation) -> None:
     with contextlib.suppress(Invalid):  # An older one, whose url has no address, has no claim.
         places = [str(canonical_address(location.url))]
         await lake.background.run("release location claims", release_places(lake, location.id, places))
-
-
-def needs_credentials(location: str) -> bool:
-    """Whether a client needs credentials for the location: it does unless it is a folder, or memory."""
-    return not normalize_location(location).startswith(_WITHOUT_CREDENTIALS)
-
-
-async def volume_location(lake: Lake, volume_id: str, *, writes: bool) -> str:
-    """The location of a volume that the caller may read, or write; NotFound if there is no volume with this id."""
-    volume_id = checked_uuid("volume_id", volume_id)
-    missing = NotFound(f"Volume does not exist: {volume_id}", subject="volume")
-    found = await lake.securable(volume_id).read()
-    if found is None or found.value.kind != "volume":
-        raise missing
-    situation = "write" if writes else ""
-    return (await read_allowed(lake, lake.securable(volume_id), missing=missing, situation=situation)).value.location
-
-
-async def path_location(lake: Lake, url: str, *, situation: str = "") -> str:
-    """A location that a client names itself; Invalid if it is outside the storage of this workspace.
-
-    Workspaces may share an allowed location. A place in it that another workspace has claimed is not this one's. The
-    caller needs the right on the external location that covers it, and the same right on the data of every table,
-    volume and model whose files are there.
-    """
-    location = checked_url(url)
-    await authorize_location(lake, location, situation=situation)
-    checked_location(location, [normalize_location(lake.area), *lake.locations.others])
-    if await is_anothers(lake, canonical_address(location)):
-        raise Invalid(f"Invalid location {url}: it overlaps a location in use")
-    if lake.access:
-        await _check_overlaps(lake, location, writes=bool(situation))
-    return location
-
-
-async def _check_overlaps(lake: Lake, location: str, *, writes: bool) -> None:
-    """Raise Forbidden if the path overlaps something whose data the caller may not read, or write."""
-    access, authority = lake.access, await read_authority(lake)
-    if access is None or authority is None:
-        return
-    program, place = lake.acting_for(None), normalize_location(location)
-    async for namespace, entry in _entries(program):
-        address = normalize_location(_LOCATED.decode(entry.info).storage_location or "")
-        if not address or not (is_within(address, place) or is_within(place, address)):
-            continue
-        missing = namespace_not_found(namespace)
-        above = await namespace_chain(lake, authority, namespace, missing=missing)
-        link = Link(entry.object_id or entry.uuid, TYPES[entry.kind], entry.name, entry.owner_id)
-        rule = _DATA_RULES[TYPES[entry.kind]][writes]
-        if authority.decide(access.caller, (*above, link), rule).outcome != "allowed":
-            raise Forbidden(f"{access.caller.name} may not use {location}: it overlaps data of others")
-
-
-# What reading and writing the files of a securable needs.
-_DATA_RULES: Final[Mapping[SecurableType, tuple[Rule, Rule]]] = {
-    "table": (privileges.READ_DATA, privileges.WRITE_DATA),
-    "volume": (privileges.READ_VOLUME_DATA, privileges.WRITE_VOLUME_DATA),
-    "registered_model": (privileges.READ_MODEL_DATA, privileges.WRITE_MODEL_DATA),
-    "function": (privileges.EXECUTE, privileges.MANAGED),
-}

@@ -5,20 +5,19 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.identifiers import Identifier, checked_uuid, parse_full_name
+from sandur.catalog.identifiers import Identifier, parse_full_name
 from sandur.catalog.infos import TableInfo, delta_table_info
-from sandur.catalog.records import Dependency, DependencyList, Pointer, Request, Source
+from sandur.catalog.records import Dependency, DependencyList, Pointer, Request
 from sandur.errors import Busy, Hidden, Invalid, NotFound, Unsupported
 from sandur.operations.access import READS_MAX, may_see, name_chain, read_authority, require, versions_read
 from sandur.operations.delta import tables as delta
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
-from sandur.operations.name_access import naming_missing_parent, read_allowed, visible_chain
-from sandur.operations.tables.documents import load_head
-from sandur.operations.tables.names import ResolvedName, is_alive, resolve_name
-from sandur.operations.transactions.resolution import effective_pointer, effective_record
+from sandur.operations.name_access import naming_missing_parent, visible_chain
+from sandur.operations.tables.names import ResolvedName, resolve_name
+from sandur.operations.transactions.resolution import effective_record
 from sandur.operations.unity.infos import info_of
-from sandur.storage.cell import gather_all, gather_in_batches
+from sandur.storage.cell import gather_in_batches
 
 _READS_AT_ONCE: Final = 32
 _FILES = frozenset({"DELTA", "CSV", "JSON", "AVRO", "PARQUET", "ORC", "TEXT"})
@@ -113,23 +112,3 @@ async def _is_unchanged(lake: Lake, found: ResolvedName) -> bool:
 
 async def drop_table(lake: Lake, identifier: Identifier, request: Request) -> None:
     await delta.drop_table(lake, identifier, request=request)
-
-
-async def location_of(lake: Lake, table_id: str, source: Source, *, writes: bool) -> str:
-    """The location of a table, or of a stage of this principal, by its id; NotFound if neither exists.
-
-    Needs the right to read the data, and to write it if the caller wants to.
-    """
-    table_id = checked_uuid("table_id", table_id)
-    missing = NotFound(f"Staging table does not exist: {table_id}", subject="table")
-    situation = "write" if writes else ""
-    pointer, table = await gather_all((lake.pointer(table_id).read(), lake.delta_table(table_id).read()))
-    if is_alive(table):
-        held = await read_allowed(lake, lake.delta_table(table_id), missing=missing, situation=situation)
-        return held.value.location
-    if pointer and pointer.value.kind == "table" and is_alive(pointer):
-        head = (await effective_pointer(lake, pointer)).value.head
-        await read_allowed(lake, lake.pointer(table_id), missing=missing, situation=situation)
-        # Never a folder around the metadata file: a registered file may lie anywhere.
-        return (await load_head(lake, "table", head)).metadata.location if head else ""
-    return (await delta.load_stage(lake, table_id, source)).location

@@ -5,19 +5,20 @@ from typing import Final, Literal
 
 import msgspec
 
+from sandur.catalog.credential_properties import delta_config
 from sandur.catalog.identifiers import Identifier, checked_new_name, checked_uuid, identifier_from_parts
 from sandur.catalog.property_keys import check_new_keys
 from sandur.delta.requests import CreateTable, RenameTable, ReportMetrics, StageTable, UpdateTable, parse_change
-from sandur.errors import BadRequest, Invalid, Unsupported
+from sandur.errors import BadRequest, Invalid, Unavailable
 from sandur.operations.delta import load as loads
 from sandur.operations.delta import tables as operations
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.create import create_table
 from sandur.operations.delta.tables import load_stage, stage_table
-from sandur.operations.unity.registry import needs_credentials, path_location
+from sandur.operations.unity.credentials import credential_for, path_location
 from sandur.server.context import Call
 from sandur.server.delta_rest.bodies import NEVER_MS, loaded_body, stage_body
-from sandur.server.http import NO_CONTENT, Answer, json_answer
+from sandur.server.http import NO_CONTENT, NO_STORE, Answer, json_answer
 
 
 def table_of(call: Call) -> Identifier:
@@ -46,33 +47,29 @@ async def credentials_for_table(call: Call) -> Answer:
     operation = _requested_operation(call, _OPERATIONS)
     situation = "write" if operation == "READ_WRITE" else ""
     table = await operations.load_delta_table(call.lake, table_of(call), situation=situation)
-    return _answer_credentials(table.location, operation)
+    return await _answer_credentials(call, table.location, operation)
 
 
 async def credentials_for_stage(call: Call) -> Answer:
     stage = await load_stage(call.lake, checked_uuid("table_id", call.value("table_id")), call.request().source)
-    return _answer_credentials(stage.location, "READ_WRITE")
+    return await _answer_credentials(call, stage.location, "READ_WRITE")
 
 
 async def credentials_for_path(call: Call) -> Answer:
     operation = _requested_operation(call, _PATH_OPERATIONS)
     location = call.required("location")
     situation = _SITUATIONS.get(call.required("operation"), "write")
-    return _answer_credentials(await path_location(call.lake, location, situation=situation), operation)
+    return await _answer_credentials(call, await path_location(call.lake, location, situation=situation), operation)
 
 
-def credentials_for(
-    location: str, operation: Operation, *, is_optional: bool = False
-) -> Sequence[Mapping[str, object]]:
-    """Credentials for all files below a location: an empty configuration when it needs none, which clients expect.
-
-    Unsupported for a bucket. If the credentials are optional there are none instead, and clients use their own.
-    """
-    if not needs_credentials(location):
-        return ({"prefix": location, "operation": operation, "config": {}, "expiration-time-ms": NEVER_MS},)
-    if is_optional:
-        return ()
-    raise Unsupported(f"no credentials are issued for {location}: give the engine its own credentials")
+async def _credentials(call: Call, location: str, operation: Operation) -> Sequence[Mapping[str, object]]:
+    """Credentials for all files below a location: an empty configuration when it needs none, which clients expect."""
+    credential = await credential_for(call.lake, (location,), writes=operation == "READ_WRITE")
+    config = delta_config(credential) if credential else {}
+    expires_ms = credential.expires_ms if credential else 0
+    return (
+        {"prefix": location, "operation": operation, "config": config, "expiration-time-ms": expires_ms or NEVER_MS},
+    )
 
 
 def _requested_operation(call: Call, known: dict[str, Operation]) -> Operation:
@@ -82,14 +79,20 @@ def _requested_operation(call: Call, known: dict[str, Operation]) -> Operation:
     return known[text]
 
 
-def _answer_credentials(location: str, operation: Operation) -> Answer:
-    return json_answer(msgspec.json.encode({"storage-credentials": credentials_for(location, operation)}))
+async def _answer_credentials(call: Call, location: str, operation: Operation) -> Answer:
+    credentials = await _credentials(call, location, operation)
+    return json_answer(msgspec.json.encode({"storage-credentials": credentials}), NO_STORE)
 
 
 async def stage(call: Call) -> Answer:
     body = call.body(StageTable, "staging table request")
     staged = await stage_table(call.lake, new_table_of(call, body.name), source=call.request().source)
-    return json_answer(stage_body(staged, credentials_for(staged.location, "READ_WRITE", is_optional=True)))
+    try:
+        credentials = await _credentials(call, staged.location, "READ_WRITE")
+    except (Invalid, Unavailable):
+        # The table is staged all the same: a client without credentials of its own requests them, and gets the error.
+        credentials = ()
+    return json_answer(stage_body(staged, credentials), NO_STORE)
 
 
 async def create(call: Call) -> Answer:

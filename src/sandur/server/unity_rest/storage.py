@@ -1,11 +1,14 @@
 """Handlers for storage credentials, external locations and temporary credentials."""
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
 
+from sandur.catalog.credential_properties import unity_fields
 from sandur.catalog.identifiers import identifier_from_parts
 from sandur.catalog.infos import Comment
+from sandur.catalog.locations import normalize_location
 from sandur.catalog.storage_access import StorageRequest
 from sandur.catalog.storage_registry import (
     AwsIamRole,
@@ -14,14 +17,13 @@ from sandur.catalog.storage_registry import (
     credential_info,
     location_info,
 )
-from sandur.errors import BadRequest, Unsupported
+from sandur.errors import BadRequest
 from sandur.operations.unity import registry as operations
+from sandur.operations.unity.credentials import credential_for, path_location, table_locations, volume_location
 from sandur.operations.unity.model_versions import load_version
 from sandur.operations.unity.owners import change_owner
-from sandur.operations.unity.registry import needs_credentials, path_location, volume_location
-from sandur.operations.unity.tables import location_of
 from sandur.server.context import Call
-from sandur.server.http import Answer, json_answer
+from sandur.server.http import NO_STORE, Answer, json_answer
 from sandur.server.unity_rest.bodies import DONE, answer_with, list_body, list_request
 
 
@@ -149,14 +151,15 @@ _SITUATIONS: Final = {"PATH_READ": "", "PATH_READ_WRITE": "write", "PATH_CREATE_
 async def credentials_for_table(call: Call) -> Answer:
     body = call.body(ForTable, "temporary table credentials request")
     writes = body.operation == "READ_WRITE"
-    location = await location_of(call.lake, body.table_id, call.request().source, writes=writes)
-    return _answer_credentials(call, location)
+    locations = await table_locations(call.lake, body.table_id, call.request().source, writes=writes)
+    return await _answer_credentials(call, locations, writes=writes)
 
 
 async def credentials_for_volume(call: Call) -> Answer:
     body = call.body(ForVolume, "temporary volume credentials request")
     writes = body.operation == "WRITE_VOLUME"
-    return _answer_credentials(call, await volume_location(call.lake, body.volume_id, writes=writes))
+    location = await volume_location(call.lake, body.volume_id, writes=writes)
+    return await _answer_credentials(call, (location,), writes=writes)
 
 
 async def credentials_for_model_version(call: Call) -> Answer:
@@ -164,21 +167,21 @@ async def credentials_for_model_version(call: Call) -> Answer:
     if body.version < 0:
         raise BadRequest(f"Invalid version: {body.version}")
     model = identifier_from_parts(body.catalog_name, body.schema_name, body.model_name)
-    situation = "write" if body.operation == "READ_WRITE_MODEL_VERSION" else ""
-    version = await load_version(call.lake, model, body.version, situation=situation)
-    return _answer_credentials(call, version.location)
+    writes = body.operation == "READ_WRITE_MODEL_VERSION"
+    version = await load_version(call.lake, model, body.version, situation="write" if writes else "")
+    return await _answer_credentials(call, (version.location,), writes=writes)
 
 
 async def credentials_for_path(call: Call) -> Answer:
     body = call.body(ForPath, "temporary path credentials request")
-    return _answer_credentials(call, await path_location(call.lake, body.url, situation=_SITUATIONS[body.operation]))
+    location = await path_location(call.lake, body.url, situation=_SITUATIONS[body.operation])
+    return await _answer_credentials(call, (location,), writes=body.operation != "PATH_READ")
 
 
-def _answer_credentials(call: Call, location: str) -> Answer:
-    if needs_credentials(location):
-        raise Unsupported(
-            f"No temporary credentials for {location}: this server issues none for cloud storage; "
-            "give the engine its own credentials"
-        )
-    expires_ms = call.lake.clock.now_ms() + _LIFETIME_MS
-    return answer_with({"expiration_time": expires_ms, "url": location})
+async def _answer_credentials(call: Call, locations: Sequence[str], *, writes: bool) -> Answer:
+    """The credential for all locations of an object; its own location comes first."""
+    credential = await credential_for(call.lake, locations, writes=writes)
+    expires_ms = (credential.expires_ms if credential else 0) or call.lake.clock.now_ms() + _LIFETIME_MS
+    fields = unity_fields(credential) if credential else {}
+    body = {**fields, "expiration_time": expires_ms, "url": normalize_location(locations[0])}
+    return json_answer(msgspec.json.encode(body), NO_STORE)

@@ -1,0 +1,137 @@
+"""Storage credentials for clients of Unity Catalog and Delta: which locations, and the credential for them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sandur.catalog import privileges
+from sandur.catalog.identifiers import checked_uuid
+from sandur.catalog.locations import (
+    canonical_address,
+    check_beside_store,
+    checked_location,
+    is_within,
+    normalize_location,
+)
+from sandur.catalog.privileges import Link, Rule, SecurableType
+from sandur.catalog.records import Source
+from sandur.catalog.storage_profiles import StorageCredential
+from sandur.catalog.storage_registry import checked_url
+from sandur.errors import Forbidden, Invalid, NotFound, Unsupported
+from sandur.operations.access import TYPES, namespace_chain, read_authority
+from sandur.operations.credentials.profiles import needs_credentials, read_profiles
+from sandur.operations.credentials.vend import vend
+from sandur.operations.delta.tables import load_stage
+from sandur.operations.lake import Lake
+from sandur.operations.location_access import authorize_location
+from sandur.operations.locations.claims import is_anothers
+from sandur.operations.name_access import read_allowed
+from sandur.operations.tables.documents import load_head
+from sandur.operations.tables.names import is_alive, namespace_not_found
+from sandur.operations.transactions.resolution import effective_pointer
+from sandur.operations.unity.registry import located_entries
+from sandur.storage.cell import gather_all
+
+
+async def credential_for(lake: Lake, locations: Sequence[str], *, writes: bool) -> StorageCredential | None:
+    """A credential for everything below the locations, for a caller that has been authorized; None if they need none.
+
+    Raises Invalid, with the reason, if clients get none, and Unavailable if the issuer fails.
+    """
+    if not any(map(needs_credentials, locations)):
+        return None
+    try:
+        credential = await vend(lake, locations, writes=writes)
+    except Unsupported as error:
+        raise Invalid(str(error)) from error
+    if credential is None:
+        raise await _refusal(lake, locations[0])
+    return credential
+
+
+async def _refusal(lake: Lake, location: str) -> Invalid:
+    profiles = await read_profiles(lake)
+    profile = profiles.of(location)
+    if profile is None:
+        return Invalid(f"No temporary credentials for {location}: no external location covers it")
+    if profile.access == "sign":
+        return Invalid(
+            f"No temporary credentials for {location}: its requests are signed by the server, which clients of Unity "
+            "Catalog and Delta cannot use; set its access to vend"
+        )
+    return Invalid(f"No temporary credentials for {location}: {profiles.reason(location)}")
+
+
+async def table_locations(lake: Lake, table_id: str, source: Source, *, writes: bool) -> Sequence[str]:
+    """The locations of a table, or of a stage of this principal, by its id, its own first; NotFound if neither exists.
+
+    Needs the right to read the data, and to write it if the caller wants to.
+    """
+    table_id = checked_uuid("table_id", table_id)
+    missing = NotFound(f"Staging table does not exist: {table_id}", subject="table")
+    situation = "write" if writes else ""
+    pointer, table = await gather_all((lake.pointer(table_id).read(), lake.delta_table(table_id).read()))
+    if is_alive(table):
+        held = await read_allowed(lake, lake.delta_table(table_id), missing=missing, situation=situation)
+        return (held.value.location,)
+    if pointer and pointer.value.kind == "table" and is_alive(pointer):
+        head = (await effective_pointer(lake, pointer)).value.head
+        await read_allowed(lake, lake.pointer(table_id), missing=missing, situation=situation)
+        # Never a folder around the metadata file: a registered file may lie anywhere.
+        return ((await load_head(lake, "table", head)).metadata.location if head else "",)
+    return ((await load_stage(lake, table_id, source)).location,)
+
+
+async def volume_location(lake: Lake, volume_id: str, *, writes: bool) -> str:
+    """The location of a volume that the caller may read, or write; NotFound if there is no volume with this id."""
+    volume_id = checked_uuid("volume_id", volume_id)
+    missing = NotFound(f"Volume does not exist: {volume_id}", subject="volume")
+    found = await lake.securable(volume_id).read()
+    if found is None or found.value.kind != "volume":
+        raise missing
+    situation = "write" if writes else ""
+    return (await read_allowed(lake, lake.securable(volume_id), missing=missing, situation=situation)).value.location
+
+
+async def path_location(lake: Lake, url: str, *, situation: str = "") -> str:
+    """A location that a client names itself; Invalid if it is outside the storage of this workspace.
+
+    Workspaces may share an allowed location. A place in it that another workspace has claimed is not this one's. The
+    caller needs the right on the external location that covers it, and the same right on the data of every table,
+    volume and model whose files are there.
+    """
+    location = checked_url(url)
+    await authorize_location(lake, location, situation=situation)
+    checked_location(location, [normalize_location(lake.area), *lake.locations.others])
+    own, area = canonical_address(lake.locations.own), canonical_address(lake.area)
+    check_beside_store(location, canonical_address(location), own, area)
+    if await is_anothers(lake, canonical_address(location)):
+        raise Invalid(f"Invalid location {url}: it overlaps a location in use")
+    if lake.access:
+        await _check_overlaps(lake, location, writes=bool(situation))
+    return location
+
+
+async def _check_overlaps(lake: Lake, location: str, *, writes: bool) -> None:
+    """Raise Forbidden if the path overlaps something whose data the caller may not read, or write."""
+    access, authority = lake.access, await read_authority(lake)
+    if access is None or authority is None:
+        return
+    program, place = lake.acting_for(None), normalize_location(location)
+    async for namespace, entry, address in located_entries(program):
+        if not (is_within(address, place) or is_within(place, address)):
+            continue
+        missing = namespace_not_found(namespace)
+        above = await namespace_chain(lake, authority, namespace, missing=missing)
+        link = Link(entry.object_id or entry.uuid, TYPES[entry.kind], entry.name, entry.owner_id)
+        rule = _DATA_RULES[TYPES[entry.kind]][writes]
+        if authority.decide(access.caller, (*above, link), rule).outcome != "allowed":
+            raise Forbidden(f"{access.caller.name} may not use {location}: it overlaps data of others")
+
+
+# What reading and writing the files of a securable needs.
+_DATA_RULES: Final[Mapping[SecurableType, tuple[Rule, Rule]]] = {
+    "table": (privileges.READ_DATA, privileges.WRITE_DATA),
+    "volume": (privileges.READ_VOLUME_DATA, privileges.WRITE_VOLUME_DATA),
+    "registered_model": (privileges.READ_MODEL_DATA, privileges.WRITE_MODEL_DATA),
+    "function": (privileges.EXECUTE, privileges.MANAGED),
+}
