@@ -4,6 +4,9 @@ No available emulator supports that API (docs/decisions/0004-testing-without-a-g
 behave like Google: generations never repeat, conditions are evaluated under one lock, an ETag is a hash of the bytes,
 and a listing is in the byte order of the names.
 
+PyArrow speaks the JSON API instead (`tests/servers/gcs_json.py`), and holds Python's lock while it waits: for it the
+double runs in a process of its own.
+
 It also exchanges its token for downscoped ones, as Google's Security Token Service does, and enforces their boundaries
 (`tests/servers/access_boundary.py`). Only a token of the double itself, or of its service account, can be exchanged.
 """
@@ -14,10 +17,13 @@ import datetime as dt
 import hashlib
 import itertools
 import json
+import os
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -25,7 +31,8 @@ from xml.sax.saxutils import escape
 from sandur.clock import SystemClock
 from sandur.settings import GcsSettings, Settings
 from tests.servers.access_boundary import Request, Rule, is_allowed, parse_boundary
-from tests.servers.processes import LOOPBACK
+from tests.servers.gcs_json import JSON_PATHS, JsonApi
+from tests.servers.processes import LOOPBACK, free_ports, running
 
 BUCKET: Final = "sandur"
 TOKEN: Final = "a-token-of-the-double"  # noqa: S105 - known only to the double
@@ -115,10 +122,30 @@ class _Exchange(BaseHTTPRequestHandler):
     """One connection; the methods are named by the base class."""
 
     bucket: ClassVar[Bucket]
+    json_api: ClassVar[JsonApi]
     tokens: ClassVar[Tokens]
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1
+
+    def parse_request(self) -> bool:
+        """Answer the JSON API here: its paths have nothing in common with those of the XML API."""
+        if not super().parse_request():
+            return False
+        if not self.path.startswith(JSON_PATHS):
+            return True
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        with self.bucket.lock:
+            reply = self.json_api.answer(self.command, self.path, self.headers, body, self._denial_of)
+        self.send_response(reply.status)
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(reply.body)))
+        with contextlib.suppress(ConnectionError):  # PyArrow closes a download when it has enough.
+            self.end_headers()
+            self.wfile.write(reply.body)
+            self.wfile.flush()
+        return False
 
     def do_POST(self) -> None:
         """Issue a token."""
@@ -187,11 +214,14 @@ class _Exchange(BaseHTTPRequestHandler):
         return unquote(urlsplit(self.path).path).removeprefix(f"/{BUCKET}").removeprefix("/")
 
     def _denial(self) -> int:
+        return max(map(self._denial_of, self._requests()))
+
+    def _denial_of(self, request: Request) -> int:
         """401 for an unknown token, 403 for what the token does not open, 0 if it may."""
         token = (self.headers["Authorization"] or "").removeprefix("Bearer ")
         if not self.tokens.is_known(token):
             return 401
-        return 0 if all(self.tokens.allows(token, request) for request in self._requests()) else 403
+        return 0 if self.tokens.allows(token, request) else 403
 
     def _requests(self) -> Sequence[Request]:
         """What the HTTP request wants; a copy reads its source as well."""
@@ -239,17 +269,36 @@ class _Server(ThreadingHTTPServer):
 @contextlib.contextmanager
 def gcs_double() -> Iterator[Settings]:
     """Settings that open `gs://sandur/…` on a fresh, empty double."""
-    exchange = type("Exchange", (_Exchange,), {"bucket": Bucket(), "tokens": Tokens()})
-    with _Server((LOOPBACK, 0), exchange) as server:
+    with _Server((LOOPBACK, 0), _fresh_exchange()) as server:
         thread = threading.Thread(target=server.serve_forever, name="gcs-double")
         thread.start()
         try:
-            endpoint = f"http://{LOOPBACK}:{server.server_address[1]}"
-            sts_endpoint = endpoint + EXCHANGE_PATH
-            yield Settings(gcs=GcsSettings(endpoint=endpoint, bearer_token=TOKEN, sts_endpoint=sts_endpoint))
+            yield _settings(server.server_address[1])
         finally:
             server.shutdown()
             thread.join()
+
+
+@contextlib.contextmanager
+def gcs_process(folder: Path) -> Iterator[Settings]:
+    """The same in a process of its own."""
+    [port] = free_ports(1)
+    command = [sys.executable, "-m", __name__, str(port)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    settings = _settings(port)
+    with running(command, answers=settings.gcs.endpoint, folder=folder, environment=environment):
+        yield settings
+
+
+def _fresh_exchange() -> type[_Exchange]:
+    bucket = Bucket()
+    parts = {"bucket": bucket, "tokens": Tokens(), "json_api": JsonApi(bucket, BUCKET)}
+    return type("Exchange", (_Exchange,), parts)
+
+
+def _settings(port: int) -> Settings:
+    endpoint = f"http://{LOOPBACK}:{port}"
+    return Settings(gcs=GcsSettings(endpoint=endpoint, bearer_token=TOKEN, sts_endpoint=endpoint + EXCHANGE_PATH))
 
 
 def _described(name: str, blob: Blob | None) -> str:
@@ -263,3 +312,7 @@ def _described(name: str, blob: Blob | None) -> str:
 
 def _time(milliseconds: int) -> str:
     return dt.datetime.fromtimestamp(milliseconds / 1_000, dt.UTC).isoformat(timespec="milliseconds")
+
+
+if __name__ == "__main__":
+    _Server((LOOPBACK, int(sys.argv[1])), _fresh_exchange()).serve_forever()
