@@ -48,6 +48,11 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
+def uuid_v8(digest: str) -> str:
+    """The UUID of version 8 (RFC 9562) that the first digits of a hexadecimal digest determine."""
+    return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:32]}"
+
+
 def uuid_v7(now_ms: int, entropy: int) -> str:
     """The UUIDv7 (RFC 9562) of a time and 74 bits of entropy."""
     bits = entropy & ((1 << _RANDOM_BITS) - 1)

@@ -320,6 +320,7 @@ REQUESTS: Final[Mapping[str, tuple[Build, ...]]] = {
         _plain("POST", f"{PRINCIPALS}/root/api-keys", {}),
         _plain("POST", f"{PRINCIPALS}/root/revoke-tokens", {}),
         _plain("GET", "/api/sandur/v1/audit"),
+        _plain("GET", "/api/sandur/v1/stages"),
         _plain("POST", f"{CONTROL}/scim2/Users", _NEW_USER),
         _plain("GET", f"{CONTROL}/scim2/Users"),
         _user("GET"),

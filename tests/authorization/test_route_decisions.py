@@ -182,6 +182,7 @@ OPERATIONS: Final[dict[str, dict[str, dict[str, str]]]] = {
         "listApiKeys": OF_OTHERS,
         "removeApiKey": OF_OTHERS,
         "loadAudit": {"": "manage principals"},
+        "listStages": {"": "manage principals"},
         "createGroup": {"": "manage principals"},
         "listGroups": {"": "manage principals"},
         "loadGroup": {"": "manage principals"},

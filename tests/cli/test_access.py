@@ -145,6 +145,26 @@ def test_a_command_that_fails_says_why(admin: User, command: str, code: int, mes
     assert (done.code, message in done.err) == (code, True), done.err
 
 
+def test_stages_are_listed(admin: User, secured: ServerProcess) -> None:
+    body = {"name": "s", "stage-create": True, "schema": {"type": "struct", "schema-id": 0, "fields": []}}
+    headers = {"Authorization": f"Bearer {admin.run('profile', 'token').out.strip()}"}
+    with httpx.Client(base_url=secured.url, headers=headers) as client:
+        client.post("/v1/namespaces", json={"namespace": ["staged"]}).raise_for_status()
+        client.post("/v1/namespaces/staged/tables", json=body).raise_for_status()
+
+    (stage,) = admin.run("stages", "--json").json
+    lines = admin.run("stages").out.splitlines()
+
+    assert (stage["catalog_name"], stage["namespace"], stage["name"], stage["created_by"]) == (
+        "main",
+        ["staged"],
+        "s",
+        "admin",
+    )
+    assert lines[0].split("\t")[:2] == ["table", "format"]
+    assert lines[1].split("\t")[:3] == ["main.staged.s", "iceberg", stage["stage_id"]]
+
+
 def test_a_principal_is_listed_shown_disabled_enabled_and_deleted(
     admin: User, user: User, secured: ServerProcess
 ) -> None:

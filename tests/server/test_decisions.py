@@ -232,6 +232,7 @@ async def principal_requests(tour: Tour) -> None:
     await tour.send("PUT", f"{OWN}/owners/catalog/main", {"owner": "p"})
     await tour.send("DELETE", f"{OWN}/principals/p")
     await tour.send("GET", f"{OWN}/audit")
+    await tour.send("GET", f"{OWN}/stages")
 
 
 async def group_requests(tour: Tour, user_id: str) -> None:

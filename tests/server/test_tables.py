@@ -91,6 +91,44 @@ async def test_a_staged_table_is_returned_but_does_not_exist(client: httpx.Async
     assert (await client.head("/v1/namespaces/ns/tables/s")).status_code == 404
 
 
+async def test_a_stage_has_the_id_of_its_transaction_and_says_what_its_commit_asserts(
+    client: httpx.AsyncClient,
+) -> None:
+    body, path = create_table("s", stage_create=True), "/v1/namespaces/ns/tables"
+    sent = {"Iceberg-Transaction-Id": "tx-1"}
+
+    staged = (await client.post(path, json=body, headers=sent)).json()
+    again = (await client.post(path, json=body, headers=sent)).json()
+    plain = (await client.post(path, json=body)).json()
+    listed = (await client.get("/api/sandur/v1/stages")).json()
+    created = (await client.post(path, json=create_table("t2"))).json()
+
+    assert (staged["stage-id"], staged["requirements"]) == ("tx-1", [{"type": "assert-create"}])
+    assert again == staged
+    assert plain["stage-id"] == plain["metadata"]["table-uuid"] != staged["metadata"]["table-uuid"]
+    assert {one["stage_id"] for one in listed["stages"]} == {"tx-1", plain["stage-id"]}
+    assert listed["next_page_token"] is None
+    assert "stage-id" not in created
+
+
+@pytest.mark.parametrize("stage_id", ["a b", "x" * 129, "é"])
+async def test_an_invalid_transaction_id_is_refused(client: httpx.AsyncClient, stage_id: str) -> None:
+    body, sent = create_table("s", stage_create=True), {b"Iceberg-Transaction-Id": stage_id.encode()}
+
+    answer = await client.post("/v1/namespaces/ns/tables", json=body, headers=sent)
+
+    assert answer.status_code == 400
+    assert "Iceberg-Transaction-Id" in answer.json()["error"]["message"]
+
+
+async def test_stages_are_counted_by_their_outcome(client: httpx.AsyncClient) -> None:
+    await client.post("/v1/namespaces/ns/tables", json=create_table("s", stage_create=True))
+
+    numbers = (await client.get("/metrics")).text
+
+    assert 'sandur_stages_total{outcome="staged"} 1' in numbers
+
+
 async def test_disabled_staging_is_501(catalogs: Catalogs) -> None:
     client = await catalogs.open(stage_create=False)
     await client.post("/v1/namespaces", json={"namespace": ["ns"]})

@@ -452,6 +452,7 @@ class Stage(Record, frozen=True, kw_only=True):
     """A staged table that is not committed yet. The commit does not need it; it is only a cross-check.
 
     `principal_id` is the id of the principal that staged it; empty without authentication.
+    `stage_id` is the id that the client chose for it; empty if the uuid is its id.
     """
 
     table_uuid: str
@@ -461,6 +462,8 @@ class Stage(Record, frozen=True, kw_only=True):
     expires_ms: int
     metadata: msgspec.Raw = msgspec.Raw(b"{}")
     principal_id: str = ""
+    stage_id: str = ""
+    created_by: str = ""
 
 
 class PurgeOrder(Record, frozen=True, kw_only=True):

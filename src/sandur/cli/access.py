@@ -1,5 +1,6 @@
-"""`sandur grant`, `revoke`, `grants`, `owner`, `principal` and `group`: who may do what, on a server."""
+"""`sandur grant`, `grants`, `owner`, `principal`, `group` and `stages`: what an administrator does on a server."""
 
+import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -27,6 +28,8 @@ _TYPES: Final[Mapping[str, SecurableType]] = {
 _BY_PARTS: Final[Mapping[int, tuple[SecurableType, ...]]] = {1: ("catalog",), 2: ("schema",)}
 _INSIDE: Final[tuple[SecurableType, ...]] = ("table", "schema", "volume", "function", "registered_model")
 """What a name of three or more parts may be, in the order in which it is looked for."""
+
+_STAGE_PAGES_MAX: Final = 1_000
 
 
 class Securable(NamedTuple):
@@ -214,6 +217,36 @@ def show_principals(flags: ServerFlags) -> None:
         for one in found
     ]
     print_rows(["principal", "kind", "state", "groups"], rows, empty="No principals.")
+
+
+def show_stages(flags: ServerFlags) -> None:
+    async def fetch_all(session: Session) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        token = ""
+        for _ in range(_STAGE_PAGES_MAX):
+            page = await fetch(session, f"/stages?page_token={quote(token, safe='')}" if token else "/stages")
+            found += page["stages"]
+            token = page["next_page_token"]
+            if not token:
+                break
+        return found
+
+    found = run_on_server(fetch_all, flags)
+    if flags.as_json:
+        print_json(found)
+        return
+    rows = [
+        [
+            ".".join((one["catalog_name"], *one["namespace"], one["name"])),
+            one["format"],
+            one["stage_id"],
+            one["created_by"],
+            dt.datetime.fromtimestamp(one["expires_at"] / 1_000, dt.UTC).isoformat(timespec="seconds"),
+            one["location"],
+        ]
+        for one in found
+    ]
+    print_rows(["table", "format", "stage", "by", "expires", "location"], rows, empty="No stages.")
 
 
 def show_principal(name: str, flags: ServerFlags) -> None:

@@ -168,6 +168,14 @@ def set_owner(flags: ServerFlags, words: Annotated[list[str], typer.Argument(met
     access.set_owner(words, flags)
 
 
+@server_command(app, "stages")
+def list_stages(flags: ServerFlags) -> None:
+    """List the tables that are staged and not committed: who staged them, where, and when they expire."""
+    from sandur.cli import access  # noqa: PLC0415 - starts fast
+
+    access.show_stages(flags)
+
+
 @server_command(principals, "create")
 def create_principal(
     flags: ServerFlags,

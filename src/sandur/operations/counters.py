@@ -14,6 +14,7 @@ AUDIT_WRITTEN: Final = "sandur_audit_records_total"
 AUDIT_LOST: Final = "sandur_audit_lost_total"
 AUDIT_WRITES: Final = "sandur_audit_writes_total"
 CREDENTIALS: Final = "sandur_storage_credentials_total"
+STAGE_OUTCOMES: Final = "sandur_stages_total"
 
 LABELS: Final = {
     INDEX_READS: "result",
@@ -26,6 +27,7 @@ LABELS: Final = {
     AUDIT_LOST: "kind",
     AUDIT_WRITES: "result",
     CREDENTIALS: "result",
+    STAGE_OUTCOMES: "outcome",
 }
 """The label name of each counter."""
 

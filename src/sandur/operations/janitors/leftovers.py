@@ -22,8 +22,8 @@ from sandur.operations.janitors.sweep import DAY_MS, Janitor, Outcome, delete_li
 from sandur.operations.lake import Lake
 from sandur.operations.planning.plans import PLAN_TTL_MS_MIN, PLANS_FOLDER, plan_ttl_ms
 from sandur.operations.receipts import Receipts
-from sandur.operations.tables.create import remove_empty_directories
 from sandur.operations.tables.documents import load_head
+from sandur.operations.tables.stages import remove_empty_directories
 from sandur.operations.transactions import resolution
 from sandur.operations.transactions.participants import finish_participant
 from sandur.settings import Settings, seconds_of

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from sandur.clock import Clock
 from sandur.errors import SandurError
-from sandur.operations.counters import JANITOR_OBJECTS, JANITOR_RUNS, Counters
+from sandur.operations.counters import JANITOR_OBJECTS, JANITOR_RUNS, STAGE_OUTCOMES, Counters
 from sandur.operations.janitors import grants, leftovers, locations, purge, records
 from sandur.operations.janitors.lease import Lease
 from sandur.operations.janitors.sweep import OnError, list_layouts, sweep
@@ -157,5 +157,7 @@ class Janitors:
         self.counters.add(JANITOR_RUNS, "done")
         for outcome, times in run.counts.items():
             self.counters.add(JANITOR_OBJECTS, outcome, times=times)
+        if cleaned := run.counts.get("stages_removed"):
+            self.counters.add(STAGE_OUTCOMES, "cleaned", times=cleaned)
         self.on_run(lake.layout, run.counts)
         return run

@@ -83,8 +83,11 @@ class Creation(Generic[T]):
                 return await self._first_attempt()
             except ClaimLost:
                 return await self._retry()
-        except SandurError:
+        except SandurError as error:
             await self.claim.release()
+            if isinstance(error, Definite) and self._aside and not self.draft.is_registered:
+                work = discard_creation(self.lake, self.identifier, self._aside[0], self.request)
+                await self.lake.background.run("delete the file of a lost create", work)
             raise
         finally:
             if self._places.is_unused_by(self._answered_uuid):
@@ -404,6 +407,28 @@ class _FreshUuid(NamedTuple):
     """Another uuid to continue with."""
 
     uuid: str
+
+
+async def discard_creation(lake: Lake, identifier: Identifier, uuid: str, request: Request) -> None:
+    """Delete the file of a create that was definitely refused, once no attempt of it can succeed any more.
+
+    G5, as in N8: condemn the pointer, look at the name, kill the pointer, and only then delete. What is lost here, a
+    janitor and garbage collection find later.
+    """
+    cell = lake.pointer(uuid)
+    found = await cell.read()
+    if found is None or not is_made_by(found, request) or found.value.state in {"live", "dropped"}:
+        return
+    if found.value.state != "killed":
+        condemned = await cell.try_swap(replace(found.value, state="condemned"), expected=found.version)
+        name = await lake.name(identifier).read()
+        is_named = name is not None and name.value.uuid == uuid and name.value.state not in {"free", "dropped"}
+        if condemned is None or is_named:
+            return
+        if await cell.try_swap(replace(found.value, state="killed"), expected=condemned.version) is None:
+            return
+    if location := _location_of(found.value):
+        await lake.locations.remove(location)
 
 
 def _location_of(record: BoundRecord) -> str:

@@ -264,13 +264,14 @@ Snapshots = Literal["all", "refs"]
 
 
 class LoadedTable(NamedTuple):
-    """A table as a client gets it; `metadata` is JSON. A staged table has no location and no ETag."""
+    """A table as a client gets it; `metadata` is JSON. A staged table has a stage id, but no location and no ETag."""
 
     metadata: bytes
     table_uuid: str
     metadata_location: str | None = None
     etag: str | None = None
     config: Mapping[str, str] = {}
+    stage_id: str = ""
 
 
 class NotModified(NamedTuple):

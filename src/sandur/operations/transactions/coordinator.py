@@ -108,6 +108,8 @@ class _Transaction:
             await self._prepare(parts, begun)
         except Definite as error:
             await self._abort(parts, None if isinstance(error, Hidden) else error)  # A10
+            for part in parts:
+                await self._lake.background.run("delete the file of a lost create", part.discard())
             raise
         except (Replayed, Overtaken, SandurError) as error:
             await self._abort(parts, None)

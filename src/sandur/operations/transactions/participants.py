@@ -14,6 +14,7 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import BoundRecord, NameRecord, Participant, Pending, Pointer, Request
 from sandur.catalog.security import Authority
 from sandur.errors import Busy, Conflict, Forbidden, NotFound, SandurError, SwapLost
+from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.access import name_chain, namespace_chain, record_chain, require
 from sandur.operations.index import update
 from sandur.operations.index.update import ListUpdate
@@ -31,6 +32,7 @@ from sandur.operations.receipts import Receipts
 from sandur.operations.tables.changes import Change
 from sandur.operations.tables.commit import Base, Draft, claim_added, commit_time_ms, draft_next, read_base
 from sandur.operations.tables.create import DocumentDraft, create_refusal
+from sandur.operations.tables.creation import discard_creation
 from sandur.operations.tables.documents import (
     Family,
     M,
@@ -49,6 +51,7 @@ from sandur.operations.tables.names import (
     resolve_name,
     settle_name,
 )
+from sandur.operations.tables.stages import finish_stage
 from sandur.operations.transactions.resolution import TransactionAge, effective_pointer
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT, Expected
@@ -221,6 +224,9 @@ class ChangedTable(Generic[M]):
         """The attempt has ended: lists no longer need its mark."""
         self.listing.end()
 
+    async def discard(self) -> None:
+        """The transaction was refused. Its file stays until garbage collection: the pointer may still name it."""
+
     def participant(self) -> Participant:
         return Participant(uuid=self._known_base().pointer.value.uuid, identifier=self.identifier)
 
@@ -248,6 +254,7 @@ class CreatedTable(Generic[M]):
     left: Versioned[Pointer] | None = None
     is_applied: bool = False
     refusal: SandurError | None = None
+    _location: str = ""
 
     async def read(self, attempt: Attempt) -> None:
         """N1: the namespace and a free name. A transaction that is creating the name is resolved first (T5)."""
@@ -306,6 +313,7 @@ class CreatedTable(Generic[M]):
         places = await self._claim_places(made.locations, attempt)
         document, pointer = made.answer, sign_record(self.lake, made.pointer, self.identifier, self.request)
         pointer = replace(pointer, places=places) if places else pointer
+        self._location = document.location
         aside = [
             write_document(self.lake, document),
             update.mark(self.lake, self.identifier, self.uuid),  # I1
@@ -378,10 +386,24 @@ class CreatedTable(Generic[M]):
     async def finish(self, attempt: Attempt) -> None:
         """After the answer: bind the pointer (N7 pending), activate the name, write the receipt, update the index."""
         await finish_participant(self.lake, attempt.transaction, attempt.attempt, self.participant())
-        await update.finish(self.lake, self.identifier, self.uuid)
+        work: list[Awaitable[object]] = [update.finish(self.lake, self.identifier, self.uuid)]
+        if isinstance(self.metadata, TableMetadata):
+            work.append(finish_stage(self.lake, self.identifier, self.metadata, location=self._location))
+        await gather_all(work)
 
     def release(self) -> None:
         """The mark of a creation stays until a janitor has seen that the creation did not happen."""
+
+    async def discard(self) -> None:
+        """The transaction was refused: free the name, and delete the file."""
+        if not self._location:
+            return
+        slot, cell = await settle_name(self.lake, self.identifier), self.lake.name(self.identifier)
+        name = await cell.read()
+        if slot.live is None and name and (name.value.uuid, name.value.state) == (self.uuid, "pending"):
+            free = replace(name.value, state="free", updated_ms=self.lake.clock.now_ms())
+            await cell.try_swap(free, expected=slot.expected)
+        await discard_creation(self.lake, self.identifier, self.uuid, self.request)
 
     def participant(self) -> Participant:
         return Participant(uuid=self.uuid, identifier=self.identifier, creates=True)

@@ -6,7 +6,7 @@ from sandur.catalog import privileges
 from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
 from sandur.operations.identity.principals import OTHERS
 from sandur.server.app import Dialect, Route, Router
-from sandur.server.control import audit, grants, groups, principals, restrictions
+from sandur.server.control import audit, grants, groups, principals, restrictions, stages
 from sandur.server.control.errors import ERRORS
 
 _ADMINISTRATOR: Final = Needs("metastore", privileges.MANAGED)
@@ -56,6 +56,7 @@ ROUTES: Final = (
     Route("GET", _RESTRICTIONS, "loadRestrictions", restrictions.load_restrictions, privileges.CHANGE_GRANTS),
     Route("PUT", _RESTRICTIONS, "setRestrictions", restrictions.set_restrictions, privileges.CHANGE_GRANTS),
     Route("DELETE", _RESTRICTIONS, "removeRestrictions", restrictions.remove_restrictions, privileges.CHANGE_GRANTS),
+    Route("GET", "/stages", "listStages", stages.list_stages, _ADMINISTRATOR),
     Route("GET", "/audit", "loadAudit", audit.load_audit_records, _ADMINISTRATOR),
     Route("DELETE", _PRINCIPAL + "/api-keys/{id}", "removeApiKey", principals.remove_api_key, _SELF),
 )

@@ -46,6 +46,8 @@ _ENCODED_SEPARATOR: Final = re.compile(rb"%1[Ff]|\x1f")
 
 encode: Final = msgspec.json.Encoder().encode
 _NO_CONFIG: Final = b',"config":{}}'
+_STAGE_REQUIREMENTS: Final = b',"requirements":[{"type":"assert-create"}]}'
+_STAGE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
 
 # An answer is for one client: it depends on the principal, the workspace and the delegation.
 _VARY: Final = (VARY, b"Authorization, X-Iceberg-Access-Delegation, X-Sandur-Tenant, X-Sandur-Workspace")
@@ -152,8 +154,24 @@ list_tables = partial(list_of_kind, kind="table")
 
 async def create(call: Call) -> Answer:
     body = decode_create_table(call.http.body)
-    loaded = await create_table(call.lake, namespace_of(call), body, call.request())
-    return Answer(200, loaded_body(loaded, loaded.config), _headers(loaded.etag))
+    stage_id = _stage_id(call)
+    request = call.request(stage_id) if stage_id else call.request()
+    loaded = await create_table(call.lake, namespace_of(call), body, request, stage_id=stage_id)
+    answer = loaded_body(loaded, loaded.config)
+    return Answer(200, _with_stage(answer, loaded.stage_id) if loaded.stage_id else answer, _headers(loaded.etag))
+
+
+def _stage_id(call: Call) -> str:
+    """The id that the client gives its create transaction; empty if it gives none, BadRequest if it is not valid."""
+    text = call.http.header(b"iceberg-transaction-id") or ""
+    if text and not _STAGE_ID.match(text):
+        raise BadRequest("Invalid Iceberg-Transaction-Id: expected up to 128 letters, digits and . _ : -")
+    return text
+
+
+def _with_stage(answer: bytes, stage_id: str) -> bytes:
+    """The answer to a staged create with fields that clients may ignore: the stage, and what its commit must assert."""
+    return answer[: -len(b"}")] + b',"stage-id":' + encode(stage_id) + _STAGE_REQUIREMENTS
 
 
 async def load(call: Call) -> Answer:
