@@ -40,6 +40,8 @@ def encoded(head: Head) -> bytes:
         HEAD,
         replace(HEAD, previous_metadata_location=None, previous_commit_key=None, snapshot_id=None, operation="create"),
         replace(HEAD, registration="42", operation="register"),
+        replace(HEAD, refs={"main": -7, "é": 2**62}, spec_id=3),
+        replace(HEAD, source=Source(kind="pipeline", principal="nightly", principal_id="id", run_id="r", task_id="t")),
         replace(HEAD, last_updated_ms=1 << 60),
         replace(HEAD, last_updated_ms=-1, source=Source()),
     ],
@@ -49,6 +51,15 @@ def test_a_receipt_converted_to_a_row_and_back_has_the_same_bytes(head: Head) ->
 
     assert row.get("problem") is None
     assert msgspec.json.encode(receipt_of_row(row)) == encoded(head)
+
+
+def test_a_receipt_of_an_older_release_has_no_refs_and_no_spec() -> None:
+    old = msgspec.json.decode(encoded(HEAD))
+    del old["refs"]
+    row = row_of(LAYOUT, key_of_head(HEAD), msgspec.json.encode(old))
+
+    assert (row.get("problem"), row["refs_json"], row["spec_id"]) == (None, None, None)
+    assert msgspec.json.decode(msgspec.json.encode(receipt_of_row(row))) == old
 
 
 @pytest.mark.parametrize(

@@ -295,9 +295,29 @@ async def test_the_history_routes_are_served(client: httpx.AsyncClient) -> None:
     specs = (await client.get(TABLE + "/partition-specs")).json()["partition-specs"]
     snapshots = (await client.get(TABLE + "/snapshots")).json()["snapshots"]
 
-    assert schemas
-    assert specs
-    assert SNAPSHOT_ID in [value for snapshot in snapshots for value in snapshot.values()]
+    committed = (await loaded(client))["metadata"]
+    of_snapshot = {
+        "snapshot-id": SNAPSHOT_ID,
+        "timestamp-ms": metadata["last-updated-ms"] + 1,
+        "ingested-at-ms": committed["last-updated-ms"],
+    }
+    of_schema = {"schema-id": 0, "schema": metadata["schemas"][0]}
+    of_spec = {"spec-id": 0, "spec-name": "spec-0", "is-default": True, "fields": []}
+    assert schemas == [{**of_snapshot, **of_schema}]
+    assert specs == [{**of_snapshot, **of_spec}]
+    assert snapshots == [
+        {
+            **of_snapshot,
+            "parent-snapshot-id": None,
+            "sequence-number": 1,
+            **of_schema,
+            "partition-spec": of_spec,
+            "manifest-list": committed["snapshots"][0]["manifest-list"],
+            "summary": {"operation": "append"},
+            "refs": ["main"],
+            "is-current": True,
+        }
+    ]
 
 
 async def test_a_transaction_commits_several_tables_and_returns_no_body(client: httpx.AsyncClient) -> None:

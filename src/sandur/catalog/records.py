@@ -145,7 +145,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The current metadata file, with everything that its receipt contains, so that a successor can write it (C5).
 
     A register can make the same file current more than once; `registration` distinguishes these times. It is empty for
-    a file that a commit wrote, because such a file becomes current once.
+    a file that a commit wrote, because such a file becomes current once. `spec_id` is the partition spec of new files;
+    None for a view, and in older records.
     """
 
     metadata_location: str
@@ -158,6 +159,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     operation: str = ""
     last_sequence_number: int = 0
     refs: dict[str, int] = {}
+    spec_id: int | None = None
     source: Source = Source()
 
 

@@ -25,7 +25,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The proof that a metadata file became the head of a table.
 
     Every field is derived from the head, so the commit, its successor (C5) and a repair write the same object.
-    `previous_commit_key` names the previous receipt of the table; it is absent on the first.
+    `previous_commit_key` names the previous receipt of the table; it is absent on the first. `refs` are the snapshots
+    of branches and tags, `spec_id` the partition spec of new files; receipts of older releases have neither.
     """
 
     event_type: Literal["iceberg_commit_committed"] = "iceberg_commit_committed"
@@ -42,6 +43,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     last_sequence_number: int
     committed_at_ms: int
     source: Source
+    refs: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    spec_id: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class DeltaReceipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +102,8 @@ def receipt_of(table_uuid: str, head: Head) -> Receipt:
         last_sequence_number=head.last_sequence_number,
         committed_at_ms=head.last_updated_ms,
         source=head.source,
+        refs=head.refs,
+        spec_id=msgspec.UNSET if head.spec_id is None else head.spec_id,
     )
 
 

@@ -102,10 +102,13 @@ _COMMIT: Final = """
     source string!, principal string!, client string!, run_id string!, task_id string!
     """
 
+_LATER: Final = "principal_id string, refs_json string, spec_id int"
+"""Columns that older releases did not publish: the id of the principal, the references, the spec of new files."""
+
 EVENTS: Final = shape(
     "events",
     f"key string!, position long, date string, state string, {_COMMIT.replace('!', '')}, "
-    "problem string, detail string, body string, size_bytes long",
+    f"problem string, detail string, body string, size_bytes long, {_LATER}",
     key="key",
 )
 """The rows of `sandur_events`: one per object in the events folder, with its `problem` if it has one."""
@@ -138,7 +141,8 @@ POINTERS: Final = shape(
 
 COMMITS: Final = shape(
     "commits",
-    f"catalog string, namespace string, name string, kind string, {_COMMIT}, lineage string!, quality string!",
+    f"catalog string, namespace string, name string, kind string, {_COMMIT}, lineage string!, quality string!, "
+    f"{_LATER}",
     key="table_uuid metadata_version commit_key",
 )
 OWNERS: Final = shape(

@@ -89,6 +89,7 @@ def _table_head(metadata: TableMetadata, now_ms: int) -> Head:
         snapshot_id=metadata.current_snapshot_id,
         last_sequence_number=metadata.last_sequence_number,
         refs={name: ref.snapshot_id for name, ref in metadata.refs.items()},
+        spec_id=metadata.default_spec_id,
     )
 
 

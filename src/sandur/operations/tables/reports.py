@@ -1,7 +1,6 @@
-"""Reports about a table: its history as rows, and the scan and commit reports that engines send."""
+"""The scan and commit reports that engines send about a table."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -9,17 +8,13 @@ import msgspec
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import Request, Source
 from sandur.errors import BadRequest, Unavailable
-from sandur.iceberg.snapshots import Snapshot
 from sandur.operations.access import resolve_authorized
 from sandur.operations.lake import Lake
-from sandur.operations.tables.documents import current_document
 from sandur.operations.tables.names import name_not_found
 from sandur.storage.contract import ABSENT
 
 REPORT_BYTES_MAX: Final = 1 << 20
 REPORT_SECONDS_MAX: Final = 5.0
-
-Row = dict[str, object]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,50 +76,3 @@ async def _store_report(lake: Lake, identifier: Identifier, report: bytes, reque
     )
     key = lake.layout.operational("metrics", report_id)
     await lake.store.put(key, msgspec.json.encode(kept), expected=ABSENT)
-
-
-async def schema_history(lake: Lake, identifier: Identifier) -> Sequence[Row]:
-    """Each snapshot with the schema it was written with; a table without snapshots shows its current schema."""
-    metadata = (await current_document(lake, identifier)).metadata
-    by_id = {schema.schema_id: msgspec.to_builtins(schema) for schema in metadata.schemas}
-    rows: list[Row] = [
-        {**_of_snapshot(snapshot), "schema-id": snapshot.schema_id, "schema": by_id.get(snapshot.schema_id)}
-        for snapshot in metadata.snapshots
-    ]
-    current: Row = {"schema-id": metadata.current_schema_id, "schema": by_id.get(metadata.current_schema_id)}
-    return rows or [{"snapshot-id": None, "timestamp-ms": metadata.last_updated_ms, **current}]
-
-
-async def partition_spec_history(lake: Lake, identifier: Identifier) -> Sequence[Row]:
-    """Every partition spec the table has or had, and whether it is the one new files get."""
-    metadata = (await current_document(lake, identifier)).metadata
-    return [
-        {
-            "spec-id": spec.spec_id,
-            "is-default": spec.spec_id == metadata.default_spec_id,
-            "fields": msgspec.to_builtins(spec.fields),
-        }
-        for spec in metadata.specs
-    ]
-
-
-async def snapshot_history(lake: Lake, identifier: Identifier) -> Sequence[Row]:
-    """The snapshots, oldest first, with the references that point at them."""
-    metadata = (await current_document(lake, identifier)).metadata
-    return [
-        {
-            **_of_snapshot(snapshot),
-            "parent-snapshot-id": snapshot.parent_snapshot_id,
-            "sequence-number": snapshot.sequence_number,
-            "schema-id": snapshot.schema_id,
-            "manifest-list": snapshot.manifest_list,
-            "summary": snapshot.summary or {},
-            "refs": sorted(name for name, ref in metadata.refs.items() if ref.snapshot_id == snapshot.snapshot_id),
-            "is-current": snapshot.snapshot_id == metadata.current_snapshot_id,
-        }
-        for snapshot in metadata.snapshots
-    ]
-
-
-def _of_snapshot(snapshot: Snapshot) -> Row:
-    return {"snapshot-id": snapshot.snapshot_id, "timestamp-ms": snapshot.timestamp_ms}

@@ -225,6 +225,8 @@ class _Walk:
             snapshot_id=metadata.current_snapshot_id,
             operation=self._operation(step, metadata, before),
             last_sequence_number=metadata.last_sequence_number,
+            refs={name: ref.snapshot_id for name, ref in metadata.refs.items()},
+            spec_id=metadata.default_spec_id,
         )
         table_uuid = metadata.table_uuid or self._pointer.table_uuid
         # Use the key that the successor names: the key of a registered file hashes more than its location.

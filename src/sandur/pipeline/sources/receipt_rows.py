@@ -118,6 +118,8 @@ def _iceberg_commit(layout: Layout, key: str, data: bytes) -> Row:
         raise _Wrong(MISPLACED, f"it belongs to {expected}")
     return {
         **asdict(receipt),
+        "refs_json": None if receipt.refs is msgspec.UNSET else msgspec.json.encode(receipt.refs).decode(),
+        "spec_id": None if receipt.spec_id is msgspec.UNSET else receipt.spec_id,
         "format": "iceberg",
         "committed_at": receipt.committed_at_ms,
         **_source_columns(receipt.source),
@@ -171,8 +173,20 @@ def _date(layout: Layout, day: int) -> str:
 def receipt_of_row(row: Mapping[str, object]) -> Receipt:
     """The receipt of a row of `commits`, equal to the last bit."""
     source = {name: row[name] for name in ("principal", "client", "run_id", "task_id")}
-    named = {name: row[name] for name in Receipt.__struct_fields__ if name in row and name != "source"}
+    source["principal_id"] = row["principal_id"] or ""
+    named = {name: row[name] for name in _PLAIN_FIELDS}
+    if row["refs_json"] is not None:
+        named["refs"] = msgspec.json.decode(str(row["refs_json"]))
+    if row["spec_id"] is not None:
+        named["spec_id"] = row["spec_id"]
     return msgspec.convert({**named, "source": {"kind": row["source"], **source}}, Receipt)
+
+
+_PLAIN_FIELDS: Final = tuple(
+    name
+    for name in Receipt.__struct_fields__
+    if name not in {"event_type", "event_version", "source", "refs", "spec_id"}
+)
 
 
 _DECODERS: Final[Mapping[tuple[str, str, int], Callable[[Layout, str, bytes], Row]]] = {

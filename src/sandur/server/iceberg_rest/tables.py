@@ -26,8 +26,8 @@ from sandur.operations.index.lists import list_names
 from sandur.operations.lake import BytesLruCache, Lake
 from sandur.operations.planning import plans
 from sandur.operations.tables import documents as operations
+from sandur.operations.tables import history, reports
 from sandur.operations.tables import register as registration
-from sandur.operations.tables import reports
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import NotModified
@@ -254,9 +254,9 @@ async def _history(call: Call, key: str, read: Callable[[Lake, Identifier], Awai
     return json_answer(encode({key: await read(call.lake, table_of(call))}), *PRIVATE)
 
 
-schemas = partial(_history, key="schemas", read=reports.schema_history)
-partition_specs = partial(_history, key="partition-specs", read=reports.partition_spec_history)
-snapshots = partial(_history, key="snapshots", read=reports.snapshot_history)
+schemas = partial(_history, key="schemas", read=history.schema_history)
+partition_specs = partial(_history, key="partition-specs", read=history.partition_spec_history)
+snapshots = partial(_history, key="snapshots", read=history.snapshot_history)
 
 
 async def commit_tables(call: Call) -> Answer:
