@@ -2,6 +2,7 @@
 
 import base64
 import datetime as dt
+import logging
 from collections.abc import Callable
 from urllib.parse import parse_qs
 
@@ -104,6 +105,17 @@ async def test_a_signature_is_for_the_directory_and_the_time_that_the_profile_sa
     assert credential.expires_ms == 1_767_225_600_000 + 1_800_000
     assert [path for path, _ in script.received] == ["/?restype=account&comp=properties"] * 2
     assert credential.sas_token not in f"{credential!r} {credential}"
+
+
+async def test_the_log_shows_no_secret(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with scripted_issuer(HIERARCHICAL) as script:
+        credential = await issue(profile_of(script.url), scope("az://data/lake/orders"), FixedClock())
+
+    assert "comp=properties" in caplog.text
+    assert ACCOUNT_KEY not in caplog.text
+    assert "SharedKey" not in caplog.text
+    assert parse_qs(credential.sas_token)["sig"][0] not in caplog.text
 
 
 def azure_client(settings: Settings, sas_token: str) -> AzureStore:

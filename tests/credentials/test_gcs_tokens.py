@@ -1,9 +1,9 @@
 """Downscoped tokens of Google: what a real client can do with one on the double, and how the exchange fails."""
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import obstore
 import pytest
@@ -17,13 +17,11 @@ from sandur.clock import SystemClock
 from sandur.errors import ServiceRefused, Unavailable, Unsupported
 from sandur.settings import Settings
 from sandur.storage.credentials.gcs import issue
+from tests.credentials.gcs_client import gcs_client
 from tests.credentials.scripted_issuer import Answer, scripted_issuer
 from tests.fakes.fixed_clock import FixedClock
-from tests.servers.gcs import ACCOUNT_PATH, BUCKET, TOKEN
+from tests.servers.gcs import ACCOUNT_PATH, BUCKET, EXCHANGE_PATH, TOKEN
 from tests.servers.processes import LOOPBACK, free_ports
-
-if TYPE_CHECKING:
-    from obstore.store import GCSCredential
 
 HOUR_MS = 3_600_000
 SOURCE = "source-secret"
@@ -46,21 +44,6 @@ def scope(*folders: str, writes: bool = True) -> AccessScope:
     return AccessScope(locations=tuple(f"gs://{BUCKET}/{folder}" for folder in folders), writes=writes)
 
 
-def client(settings: Settings, token: str) -> GCSStore:
-    """A client that has the token and nothing else."""
-
-    def provide() -> "GCSCredential":
-        return {"token": token, "expires_at": None}
-
-    return GCSStore(
-        BUCKET,
-        credential_provider=provide,
-        config={"base_url": settings.gcs.endpoint},
-        client_options={"allow_http": True},
-        retry_config={"max_retries": 0},
-    )
-
-
 def keys(store: GCSStore, prefix: str | None) -> list[str]:
     try:
         return [entry["path"] for page in obstore.list(store, prefix) for entry in page]
@@ -71,7 +54,7 @@ def keys(store: GCSStore, prefix: str | None) -> list[str]:
 async def lake(settings: Settings) -> str:
     """A folder with the tables `orders` and `orders-x`, written with the keys of the server."""
     root = SystemClock().new_id()
-    server = client(settings, TOKEN)
+    server = gcs_client(settings, TOKEN)
     for key in ("orders/metadata/1.json", "orders/data/1.parquet", "orders-x/data/1.parquet", "returns/1.parquet"):
         await obstore.put_async(server, f"{root}/{key}", key.encode())
     return root
@@ -83,7 +66,7 @@ async def test_a_writer_works_in_its_table(gcs_settings: Settings) -> None:
 
     credential = await issue(profile_of(gcs_settings), scope(f"{root}/orders"), clock)
 
-    store = client(gcs_settings, credential.oauth_token)
+    store = gcs_client(gcs_settings, credential.oauth_token)
     obstore.put(store, f"{root}/orders/data/2.parquet", b"rows")
     obstore.copy(store, f"{root}/orders/data/1.parquet", f"{root}/orders/data/3.parquet")
     obstore.delete(store, f"{root}/orders/data/1.parquet")
@@ -115,7 +98,7 @@ async def test_a_writer_reaches_nothing_beside_its_table(gcs_settings: Settings,
     credential = await issue(profile_of(gcs_settings), scope(f"{root}/orders"), FixedClock())
 
     with pytest.raises(PermissionDeniedError):
-        attempt(client(gcs_settings, credential.oauth_token), root)
+        attempt(gcs_client(gcs_settings, credential.oauth_token), root)
 
 
 WRITES: dict[str, Attempt] = {
@@ -130,7 +113,7 @@ WRITES: dict[str, Attempt] = {
 async def test_a_reader_cannot_write(gcs_settings: Settings, write: Attempt) -> None:
     root = await lake(gcs_settings)
     credential = await issue(profile_of(gcs_settings), scope(f"{root}/orders", writes=False), FixedClock())
-    store = client(gcs_settings, credential.oauth_token)
+    store = gcs_client(gcs_settings, credential.oauth_token)
 
     with pytest.raises(PermissionDeniedError):
         write(store, root)
@@ -143,7 +126,7 @@ async def test_one_token_opens_all_locations_of_a_table(gcs_settings: Settings) 
 
     credential = await issue(profile_of(gcs_settings), scope(f"{root}/orders", f"{root}/returns"), FixedClock())
 
-    store = client(gcs_settings, credential.oauth_token)
+    store = gcs_client(gcs_settings, credential.oauth_token)
     assert obstore.get(store, f"{root}/orders/data/1.parquet").bytes()
     assert obstore.get(store, f"{root}/returns/1.parquet").bytes()
     with pytest.raises(PermissionDeniedError):
@@ -179,7 +162,7 @@ async def test_the_key_of_a_service_account_is_a_source_of_tokens(
 
     credential = await issue(profile, scope(f"{root}/orders"), SystemClock())
 
-    assert keys(client(gcs_settings, credential.oauth_token), f"{root}/orders/data")
+    assert keys(gcs_client(gcs_settings, credential.oauth_token), f"{root}/orders/data")
 
 
 @pytest.mark.parametrize("token_uri", ["http://127.0.0.1:9/token", "not a url"])
@@ -310,6 +293,24 @@ async def test_a_credential_and_its_profile_show_no_secret() -> None:
     assert "secret" not in f"{credential!r} {credential} {credential.profile!r}"
 
 
+async def test_the_log_shows_no_secret(
+    gcs_settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    file = key_file(tmp_path, gcs_settings.gcs.endpoint + ACCOUNT_PATH)
+
+    for profile in (
+        profile_of(gcs_settings),
+        profile_of(gcs_settings, bearer_token="", service_account=file.read_text()),
+    ):
+        credential = await issue(profile, scope("t"), SystemClock())
+
+        assert credential.oauth_token not in caplog.text
+    assert TOKEN not in caplog.text
+    assert "PRIVATE KEY" not in caplog.text
+    assert EXCHANGE_PATH in caplog.text
+
+
 async def test_an_unknown_token_opens_nothing(gcs_settings: Settings) -> None:
     with pytest.raises(UnauthenticatedError):
-        obstore.get(client(gcs_settings, "guessed"), "x")
+        obstore.get(gcs_client(gcs_settings, "guessed"), "x")

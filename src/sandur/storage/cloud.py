@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import datetime as dt
+import functools
 import hashlib
 import hmac
 import json
@@ -47,6 +48,7 @@ _REFRESH_BEFORE = dt.timedelta(minutes=4)
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 # The scope that Google documents for tokens that are exchanged. What the new token may do is up to its boundary.
 _EXCHANGE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_TOKEN_SECONDS_MAX = 10
 
 
 def gcs_credentials(settings: GcsSettings, scope: str = _SCOPE) -> GcsCredentials:
@@ -58,6 +60,7 @@ def gcs_credentials(settings: GcsSettings, scope: str = _SCOPE) -> GcsCredential
         return lambda: {"token": settings.bearer_token, "expires_at": None}
     try:
         import google.auth.exceptions  # noqa: PLC0415 - optional, and only here
+        from google.auth.transport.requests import Request as TokenRequest  # noqa: PLC0415 - likewise
         from google.oauth2.service_account import Credentials  # noqa: PLC0415 - likewise
         from obstore.auth.google import GoogleCredentialProvider  # noqa: PLC0415 - likewise
     except ImportError as error:
@@ -69,8 +72,11 @@ def gcs_credentials(settings: GcsSettings, scope: str = _SCOPE) -> GcsCredential
                 if key.startswith("{")
                 else Credentials.from_service_account_file(key, scopes=[scope])  # type: ignore[no-untyped-call]  # google's
             )
-            return GoogleCredentialProvider(account)
-        return GoogleCredentialProvider(google.auth.default(scopes=[scope])[0])
+        else:
+            account = google.auth.default(scopes=[scope])[0]
+        # Google's own bound is two minutes, for which the call would hold a thread.
+        request = functools.partial(TokenRequest(), timeout=_TOKEN_SECONDS_MAX)
+        return GoogleCredentialProvider(account, request=request)  # type: ignore[arg-type]  # it is only called
     except (google.auth.exceptions.GoogleAuthError, OSError, ValueError) as error:
         raise Unfit(f"gs:// has no credentials: {' '.join(str(error).split())}") from error
 
