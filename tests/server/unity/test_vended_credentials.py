@@ -176,7 +176,7 @@ async def test_volumes_models_and_iceberg_tables_get_credentials(vending: Lakeho
 
 @pytest.mark.parametrize(
     ("access", "reason"),
-    [("none", "s3.access (SANDUR_S3_ACCESS) is none"), ("sign", "clients of Unity Catalog and Delta cannot use")],
+    [("none", 's3.access (SANDUR_S3_ACCESS) is "none"'), ("sign", "clients of Unity Catalog and Delta cannot use")],
 )
 async def test_without_vending_the_answer_says_what_to_change(
     catalogs: Catalogs, seaweedfs_settings: Settings, access: str, reason: str
@@ -276,8 +276,8 @@ async def test_the_own_keys_of_a_credential_are_used(external: External) -> None
 @pytest.mark.parametrize(
     ("storage", "reason"),
     [
-        ({"access": "none"}, "the credential k has storage.access none"),
-        ({"access": "sign", "access_key_id": "x", "secret_access_key": "y"}, "set its access to vend"),
+        ({"access": "none"}, 'the credential k has "none" as its storage.access'),
+        ({"access": "sign", "access_key_id": "x", "secret_access_key": "y"}, 'set its access to "vend"'),
     ],
 )
 async def test_a_credential_may_give_clients_nothing(external: External, storage: Json, reason: str) -> None:

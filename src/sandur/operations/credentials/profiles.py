@@ -63,11 +63,11 @@ class Profiles:
         if covering and credential is None:
             return f"the external location {covering.name} has no credential; set its credential_name"
         if credential and credential.storage and credential.storage.access == "none":
-            return f"the credential {credential.name} has storage.access none; set it to vend"
+            return f'the credential {credential.name} has "none" as its storage.access; set it to "vend"'
         own = self._of_settings(normalize_location(location).partition("://")[0])
         section = own.cloud if own else "s3"
         variable = environment_variable(f"{section}.access")
-        return f"the setting {section}.access ({variable}) is none; set it to vend, or give clients their own keys"
+        return f'the setting {section}.access ({variable}) is "none"; set it to "vend", or give clients their own keys'
 
     def _covering(self, plain: str) -> ExternalLocation | None:
         """The external location that the location is at or below. They never overlap."""

@@ -56,7 +56,7 @@ async def _refusal(lake: Lake, location: str) -> Invalid:
     if profile.access == "sign":
         return Invalid(
             f"No temporary credentials for {location}: its requests are signed by the server, which clients of Unity "
-            "Catalog and Delta cannot use; set its access to vend"
+            'Catalog and Delta cannot use; set its access to "vend"'
         )
     return Invalid(f"No temporary credentials for {location}: {profiles.reason(location)}")
 
