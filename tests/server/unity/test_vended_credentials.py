@@ -18,7 +18,7 @@ from tests.server.conftest import Catalogs
 from tests.server.logins import SECURED, bearer, make_principal
 from tests.server.requests import create_table
 from tests.server.unity.client import UNITY, Json, Unity, code
-from tests.server.unity.delta_requests import SCHEMA, creation, staged
+from tests.server.unity.delta_requests import SCHEMA, add_commit, creation, staged, update
 from tests.servers.seaweedfs import BUCKET, ROLE
 
 WHERE: Final = {"catalog_name": "main", "schema_name": "s"}
@@ -149,6 +149,30 @@ async def test_the_delta_api_gives_the_same_access(vending: Lakehouse) -> None:
         assert await access.may("read", place)
         assert not await access.may("read", vending.tables["u"])
     assert table.headers["cache-control"] == "no-store"
+
+
+async def test_a_client_without_keys_creates_commits_and_publishes_a_managed_table(vending: Lakehouse) -> None:
+    unity = vending.unity
+    stage = await staged(unity, "n")
+    path = stage["location"].removeprefix(f"s3://{BUCKET}/")
+    first = Access.of(vending.settings.s3, stage["storage-credentials"][0]["config"])
+    await obstore.put_async(first.store, f"{path}/_delta_log/{0:020d}.json", b"{}")
+    made = await unity.made(f"{SCHEMA}/tables", creation(stage, "n"))
+
+    answer = await unity.get(f"{SCHEMA}/tables/n/credentials", operation="READ_WRITE")
+    store = Access.of(vending.settings.s3, answer.json()["storage-credentials"][0]["config"]).store
+    for version in (1, 2):
+        name = f"{version:020d}.{version}.json"
+        await obstore.put_async(store, f"{path}/_delta_log/_staged_commits/{name}", b"{}")
+        commits = update(made["metadata"]["table-uuid"], add_commit(version, name))
+        assert (await unity.post(f"{SCHEMA}/tables/n", commits)).status_code == 200
+        await obstore.put_async(store, f"{path}/_delta_log/{version:020d}.json", b"{}")
+    published = {"action": "set-latest-backfilled-version", "latest-published-version": 2}
+    backfilled = await unity.post(f"{SCHEMA}/tables/n", update(made["metadata"]["table-uuid"], published))
+    loaded = (await unity.get(f"{SCHEMA}/tables/n")).json()
+
+    assert backfilled.status_code == 200, backfilled.text
+    assert (loaded["latest-table-version"], loaded["commits"]) == (2, [])
 
 
 async def test_volumes_models_and_iceberg_tables_get_credentials(vending: Lakehouse) -> None:
