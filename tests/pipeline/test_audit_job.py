@@ -140,7 +140,7 @@ def test_damaged_and_copied_objects_are_set_aside_and_the_others_are_published(
     world: World, spark: SparkSession
 ) -> None:
     world.make("t")
-    world.put(world.layout.receipt("2026-11-17", "iceberg", "committed", "ab" * 32), b"rubbish")
+    world.put(world.layout.receipt("2026-11-17", "iceberg", "ab" * 32), b"rubbish")
     world.run(spark, COMPACT)
     good = _put(world, 1, replace(RECORD, request_id="a"))
     damaged = _put(world, 2, replace(RECORD, request_id="b"))

@@ -72,8 +72,6 @@ def full_of_garbage(world: World) -> dict[str, str]:
     world.wait(drop_name(world.lake, identifier_of("dropped"), kind="table", purge=False, request=world.request()))
     layout, store = world.layout, world.store
     world.wait(report_metrics(world.lake, identifier_of("kept"), b'{"report-type": "scan-report"}', world.request()))
-    pending = layout.receipt("2026-01-01", "iceberg", "pending", "ab" * 32)
-    world.wait(store.put(pending, b"{}", expected=ABSENT))
     world.wait(store.put(layout.core_snapshot("died", "commits.parquet"), b"x", expected=ABSENT))
     area = f"{world.lake.area}/main/sales"
     first = f"00000-{HASH}-{'1' * 12}.metadata.json"
@@ -108,7 +106,6 @@ def test_a_dry_run_reports_the_garbage_and_a_real_run_deletes_it(world: World, s
     assert reported == {
         "names_removed": 1,
         "reports_removed": 1,
-        "pending_receipts_removed": 1,
         "published_files_removed": 1,
         "metadata_files_removed": 1,
         "killed_creates_removed": 1,
@@ -185,7 +182,7 @@ def test_receipts_of_the_pipelines_own_tables_are_deleted_and_not_restored(world
     world.commits("t", 1)
     world.run(spark, COMPACT)
     own = [key for key, data in world.receipts().items() if b'"task_id":"system-tables"' in data]
-    other = world.layout.receipt("2026-01-01", "iceberg", "committed", "ab" * 32)
+    other = world.layout.receipt("2026-01-01", "iceberg", "ab" * 32)
     world.put(other, b"damaged")
     age(world, days=91)
     later = FixedClock(SystemClock().now_ms() + 91 * DAY_SECONDS * 1_000)

@@ -19,7 +19,7 @@ from tests.operations.lakes import make_lake
 
 async def put_receipts(lake: Lake, date: str, *names: str) -> None:
     for name in names:
-        key = lake.layout.receipt(date, "iceberg", "committed", hashlib.sha256(name.encode()).hexdigest())
+        key = lake.layout.receipt(date, "iceberg", hashlib.sha256(name.encode()).hexdigest())
         await lake.store.put(key, b"{}", expected=ABSENT)
 
 
@@ -86,14 +86,6 @@ async def test_a_receipt_in_place_of_one_that_was_collected_is_found() -> None:
     await Feed(lake).advance()
 
     assert len(await positions(lake)) == 3
-
-
-async def test_pending_receipts_have_no_position() -> None:
-    lake = make_lake()
-    key = lake.layout.receipt("2026-01-01", "iceberg", "pending", "0" * 64)
-    await lake.store.put(key, b"{}", expected=ABSENT)
-
-    assert (await Feed(lake).advance()).sequence == 0
 
 
 async def test_entries_are_of_a_bounded_size() -> None:

@@ -41,7 +41,7 @@ PUBLISHING: tuple[tuple[str, Who, str], ...] = (
     ("metrics", "driver", "/snap-"),
 )
 COLLECTING: tuple[tuple[Who, str], ...] = (
-    ("worker", "/pending/"),  # Deletes a receipt.
+    ("worker", "operational/metrics/"),  # Deletes a report.
     ("worker", "iceberg_pointers/"),  # Bumps a pointer before it deletes a file that could become its head (GC1).
     ("worker", ".metadata.json"),  # Deletes the file.
     ("driver", "core/manifest.json"),  # The manifest is bumped before unreferenced files are deleted.
@@ -130,7 +130,6 @@ def test_the_next_run_deletes_the_garbage_of_a_killed_run_and_nothing_live(
 
     assert ended == ENDS[who]
     assert not any(exists(world, location) for location in files.values())
-    assert not any("/pending/" in key for key in world.receipts())
     assert world.dataset(spark, "commits") == commits
     document = world.wait(current_document(world.lake, identifier_of("kept")))
     assert all(exists(world, entry.metadata_file) for entry in document.metadata.metadata_log)

@@ -97,7 +97,7 @@ def test_keys_by_id_can_be_read_back(text: str) -> None:
     assert LAYOUT.parse_pointer(LAYOUT.pointer(text)) == text
     assert LAYOUT.parse_delta_table(LAYOUT.delta_table(text)) == text
     assert LAYOUT.parse_transaction(LAYOUT.transaction(text)) == text
-    receipt = LAYOUT.receipt("2026-01-02", "iceberg", "committed", text)
+    receipt = LAYOUT.receipt("2026-01-02", "iceberg", text)
     assert LAYOUT.parse_receipt(receipt) == ReceiptKey("2026-01-02", "iceberg", "committed", text)
     assert LAYOUT.parse_purge_order(LAYOUT.purge_order(text, "drop")) == (text, "drop")
     assert LAYOUT.purge_order("u", text).startswith(LAYOUT.purge_orders_of("u"))
@@ -125,8 +125,8 @@ def test_the_keys_are_the_documented_ones() -> None:
         LAYOUT.claim("create-table", "abcd"): "idempotency/create-table/ab/abcd.json",
         LAYOUT.transaction("x"): "iceberg_transactions/x.json",
         LAYOUT.stage(Identifier("main", ("a",), "t"), "u"): "iceberg_staged/main/a/t/u.json",
-        LAYOUT.receipt("2026-01-02", "iceberg", "pending", "k"): "events/2026-01-02/iceberg/pending/k.json",
-        LAYOUT.receipt("2026-01-02", "delta", "committed", "k"): "events/2026-01-02/delta/committed/k.json",
+        LAYOUT.receipt("2026-01-02", "iceberg", "k"): "events/2026-01-02/iceberg/committed/k.json",
+        LAYOUT.receipt("2026-01-02", "delta", "k"): "events/2026-01-02/delta/committed/k.json",
         LAYOUT.list_index(Scope("catalogs")): "index/catalogs.v1.json",
         LAYOUT.list_index(Scope("schemas", "main")): "index/schemas/main.v1.json",
         LAYOUT.list_index(Scope("tables", "main", ("a", "b"))): "index/tables/main/a%1Fb.v1.json",

@@ -84,7 +84,7 @@ def tried_of(head: Head) -> AttemptedFile:
 def receipt_key(layout: Layout, tried: AttemptedFile) -> str:
     """The key of a receipt. Its date is the time of the metadata, never the time of writing."""
     key = commit_key(tried.metadata_location, tried.registration)
-    return layout.receipt(_date(tried.last_updated_ms), "iceberg", "committed", key)
+    return layout.receipt(_date(tried.last_updated_ms), "iceberg", key)
 
 
 def receipt_of(table_uuid: str, head: Head) -> Receipt:
@@ -147,7 +147,7 @@ def delta_receipt_of(table: DeltaTable, commit: DeltaCommit) -> DeltaReceipt:
 
 def delta_receipt_key(layout: Layout, receipt: DeltaReceipt) -> str:
     """The key of a Delta receipt. Its date is the time of the commit, never the time of writing."""
-    return layout.receipt(_date(receipt.committed_at_ms), "delta", "committed", receipt.commit_key)
+    return layout.receipt(_date(receipt.committed_at_ms), "delta", receipt.commit_key)
 
 
 def _date(time_ms: int) -> str:

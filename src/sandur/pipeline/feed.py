@@ -10,7 +10,6 @@ was missing or damaged can be appended again at a later position.
 
 import contextlib
 import hashlib
-import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -36,7 +35,6 @@ FEED: Final = "feed"
 """The folder of the log, and the name of its watermark in a dataset."""
 AUDIT_FEED: Final = "audit-feed"
 _DIGEST_BITS: Final = 128
-_PENDING: Final = re.compile(r"[^/]*/[^/]*/pending/[^/]*\Z")  # Date, family, state, commit key.
 
 
 class Log(NamedTuple):
@@ -287,8 +285,7 @@ async def list_dates(store: ObjectStore, folder: str) -> AsyncIterator[tuple[str
                 if receipts:
                     yield date, receipts
                 date, receipts = date_of(receipt), []
-            if not _PENDING.match(receipt):
-                receipts.append(receipt)
+            receipts.append(receipt)
     if receipts:
         yield date, receipts
 

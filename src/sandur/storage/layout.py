@@ -126,7 +126,9 @@ def _pieces(escaped: str) -> Iterator[str]:
     yield escaped
 
 
-ReceiptState = Literal["pending", "committed"]
+COMMITTED: Final = "committed"
+"""The folder of receipts: they prove that a commit happened."""
+
 EventFamily = Literal["iceberg", "delta", "catalog"]
 
 _JSON = ".json"
@@ -363,8 +365,8 @@ class Layout:
     def events_folder(self, date: str | None = None) -> str:
         return f"{self.root}events/{encode_segment(date)}/" if date else f"{self.root}events/"
 
-    def receipt(self, date: str, family: EventFamily, state: ReceiptState, commit_key: str) -> str:
-        return f"{self.events_folder(date)}{family}/{state}/{encode_segment(commit_key)}{_JSON}"
+    def receipt(self, date: str, family: EventFamily, commit_key: str) -> str:
+        return f"{self.events_folder(date)}{family}/{COMMITTED}/{encode_segment(commit_key)}{_JSON}"
 
     def parse_receipt(self, key: str) -> ReceiptKey:
         return ReceiptKey(*map(decode_segment, _parts(key, self.events_folder(), count=4)))

@@ -29,7 +29,7 @@ from sandur.operations.transactions.participants import finish_participant
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned, gather_in_batches
 from sandur.storage.contract import Listed
-from sandur.storage.layout import Layout, ReceiptState
+from sandur.storage.layout import COMMITTED, Layout
 
 TRANSACTION_ABANDONED_MS: Final = 3_600_000
 PARTICIPANTS_AT_ONCE: Final = 32
@@ -140,25 +140,21 @@ async def visit_stage(lake: Lake, listed: Listed) -> Outcome:
 STAGES = Janitor("stages", Layout.stages_folder, lambda settings: seconds_of(settings.stage_ttl) * 1_000, visit_stage)
 
 
-async def visit_receipt(lake: Lake, listed: Listed, *, state: ReceiptState) -> Outcome:
-    """Delete an old receipt with that state.
+async def visit_receipt(lake: Lake, listed: Listed) -> Outcome:
+    """Delete an old receipt, the proof of a commit (C5): the caller knows that no request needs it any more.
 
-    An attempt wrote a `pending` one ahead of its swap: after a day it is useless, committed or not. A `committed` one
-    is the proof of a commit (C5): the caller knows that no request needs it, and that the history has it.
+    The caller also knows that the history has it. An object elsewhere in the folder is not a receipt.
     """
-    if lake.layout.parse_receipt(listed.key).state != state:
+    if lake.layout.parse_receipt(listed.key).state != COMMITTED:
         return "kept"
     return await delete_listed(lake, listed)
 
 
-PENDING_RECEIPTS = Janitor(
-    "pending_receipts", Layout.events_folder, lambda _: DAY_MS, partial(visit_receipt, state="pending")
-)
 COMMITTED_RECEIPTS = Janitor(
     "committed_receipts",
     Layout.events_folder,
     lambda settings: seconds_of(settings.receipt_retention) * 1_000,
-    partial(visit_receipt, state="committed"),
+    visit_receipt,
 )
 
 

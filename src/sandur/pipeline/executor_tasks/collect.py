@@ -13,7 +13,7 @@ from sandur.catalog.records import Pointer
 from sandur.errors import SandurError, SwapLost
 from sandur.operations.dry_run import open_dry_run
 from sandur.operations.janitors import metadata
-from sandur.operations.janitors.leftovers import COMMITTED_RECEIPTS, PENDING_RECEIPTS
+from sandur.operations.janitors.leftovers import COMMITTED_RECEIPTS
 from sandur.operations.janitors.schedule import JANITORS
 from sandur.operations.janitors.sweep import VISITS_AT_ONCE, Janitor
 from sandur.operations.lake import Lake
@@ -38,9 +38,7 @@ KILLED: Final = "killed_creates"
 ABANDONED: Final = "died_creates"
 PUBLISHED: Final = "published_files"
 
-JANITORS_BY_NAME: Final[Mapping[str, Janitor]] = {
-    janitor.name: janitor for janitor in (*JANITORS, PENDING_RECEIPTS, COMMITTED_RECEIPTS)
-}
+JANITORS_BY_NAME: Final[Mapping[str, Janitor]] = {janitor.name: janitor for janitor in (*JANITORS, COMMITTED_RECEIPTS)}
 """The janitors that decide about one object at a time."""
 
 KINDS: Final = (KILLED, *JANITORS_BY_NAME, PUBLISHED, FOLDERS, ABANDONED)

@@ -45,11 +45,11 @@ from sandur.pipeline.tables import COMMITS
 from sandur.pipeline.tasks import column_names, lake_task, parallelism
 from sandur.settings import seconds_of
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed
+from sandur.storage.layout import COMMITTED
 
 NAME: Final = "collect-garbage"
 WARNINGS_MAX: Final = 20
 PURGE_PARTS_MAX: Final = 10_000
-_PENDING: Final = "pending_receipts"
 _COMMITTED: Final = "committed_receipts"
 _FIRST_FILE: Final = rf"/0{{5,9}}-{OWN_FILE}$"
 _CHANGES: Final = ("removed", "settled")
@@ -94,7 +94,7 @@ class _Candidates:
         few: list[tuple[object, ...]] = []
         frames: list[DataFrame] = []
         for name, janitor in JANITORS_BY_NAME.items():
-            if name in {_PENDING, _COMMITTED}:
+            if name == _COMMITTED:
                 continue
             folder, before_ms = janitor.folder(self._context.layout), self._before_ms(name)
             page = self._page(folder)
@@ -105,21 +105,19 @@ class _Candidates:
         return reduce(DataFrame.unionByName, [self._context.spark.createDataFrame(few, CANDIDATES), *frames])
 
     def _receipts(self) -> DataFrame:
-        """Receipts of attempts after a day; those of commits after their retention, once `commits` has them."""
+        """Receipts after their retention, once `commits` has them."""
         files = self._files(self._context.layout.events_folder())
-        pending, old = (
-            files.where(F.col("key").contains(folder) & (F.col("modified_ms") <= self._before_ms(name)))
-            for name, folder in ((_PENDING, "/pending/"), (_COMMITTED, "/committed/"))
-        )
+        is_receipt = F.col("key").contains(f"/{COMMITTED}/")
+        old = files.where(is_receipt & (F.col("modified_ms") <= self._before_ms(_COMMITTED)))
         if old.isEmpty():
-            return self._of_kind(_PENDING, pending)
+            return self._of_kind(_COMMITTED, old)
         history = Publication(self._context).read(COMMITS).select("commit_key")
         keyed = old.withColumn("commit_key", F.regexp_extract("key", r"/([0-9a-f]+)\.json$", 1))
         committed = keyed.join(history, on="commit_key", how="left_semi").select(*old.columns)
         others = keyed.join(history, on="commit_key", how="left_anti").select(*old.columns)
         own = lake_task(self._context.source_options, own_receipts, rows_at_once=RECORDS_AT_ONCE)
         garbage = committed.unionByName(others.mapInArrow(own, OBJECTS))
-        return self._of_kind(_PENDING, pending).unionByName(self._of_kind(_COMMITTED, garbage))
+        return self._of_kind(_COMMITTED, garbage)
 
     def _published(self) -> DataFrame:
         """Published files without a reference: of failed runs, and of manifests that were replaced long ago."""

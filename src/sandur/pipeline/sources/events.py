@@ -26,7 +26,6 @@ from sandur.storage.contract import Listed, get_many
 
 RECEIPTS_PER_TASK: Final = 5_000
 _SEQUENCE: Final = "sequence"
-_PENDING: Final = "/pending/"
 
 
 class Slice(NamedTuple):
@@ -111,7 +110,7 @@ class SandurEvents(RangeSource):
         return await folder_ranges(lake.store, lake.layout.events_folder())
 
     async def rows(self, lake: Lake, listed: Sequence[Listed]) -> Sequence[Row]:
-        return await _rows(lake, [one.key for one in listed if _PENDING not in one.key], None)
+        return await _rows(lake, [one.key for one in listed], None)
 
 
 def slices(

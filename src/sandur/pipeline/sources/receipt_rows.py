@@ -161,7 +161,7 @@ def _event_id(receipt: Receipt | DeltaReceipt) -> str:
 
 def key_of(layout: Layout, key: str, committed_at_ms: int) -> str:
     """The object key of the receipt with this commit key and time."""
-    return layout.receipt(_date(layout, committed_at_ms // _DAY_MS), "iceberg", "committed", key)
+    return layout.receipt(_date(layout, committed_at_ms // _DAY_MS), "iceberg", key)
 
 
 @functools.lru_cache(_DAYS_REMEMBERED_MAX)
