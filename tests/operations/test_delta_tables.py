@@ -23,7 +23,7 @@ from sandur.operations.tables.names import resolve_name
 from sandur.operations.tables.rename import rename
 from tests.operations.delta_requests import D, create_managed, names_in, new_delta_table
 from tests.operations.lakes import make_lake
-from tests.operations.requests import create, identifier_of, request, set_up_catalog
+from tests.operations.requests import create, identifier_of, keyed_request, request, set_up_catalog
 
 ANN = Source(kind="rest", principal="ann")
 ELSEWHERE = "memory://store/tables/default/default/main/ext/t"
@@ -211,3 +211,38 @@ async def test_a_renamed_table_is_found_only_under_its_new_name(lake: Lake) -> N
     assert (await load_delta_table(lake, identifier_of("e"))).uuid == table.uuid
     with pytest.raises(NotFound):
         await load_delta_table(lake, D)
+
+
+async def test_a_keyed_stage_is_made_once_and_gets_the_same_answer(lake: Lake) -> None:
+    sent = keyed_request("stage")
+
+    first = await stage_table(lake, D, request=sent)
+    again = await stage_table(make_lake(lake.store, lake.clock), D, request=sent)
+    other = await stage_table(lake, D, request=request("stage"))
+
+    assert again == first
+    assert other.uuid != first.uuid
+    assert len(await lake.store.list(lake.layout.delta_stages_folder())) == 2
+
+
+async def test_a_keyed_stage_that_became_a_table_gets_its_first_answer(lake: Lake) -> None:
+    sent = keyed_request("stage")
+    first = await stage_table(lake, D, request=sent)
+    for one in await lake.store.list(lake.layout.delta_stages_folder()):
+        await lake.store.delete(one.key, expected=one.version)
+
+    again = await stage_table(make_lake(lake.store, lake.clock), D, request=sent)
+
+    assert (again.uuid, again.location) == (first.uuid, first.location)
+    assert not await lake.store.list(lake.layout.delta_stages_folder())
+
+
+async def test_a_keyed_refusal_of_a_stage_is_final(lake: Lake) -> None:
+    sent = keyed_request("stage")
+    await create(lake, "d")
+    with pytest.raises(AlreadyExists):
+        await stage_table(lake, D, request=sent)
+    await drop_name(lake, D, kind="table", purge=False, request=request("drop"))
+
+    with pytest.raises(AlreadyExists):
+        await stage_table(make_lake(lake.store, lake.clock), D, request=sent)

@@ -58,7 +58,7 @@ class RenameTable(_Kebab, frozen=True, kw_only=True):
 
 
 class ReportMetrics(_Kebab, frozen=True, kw_only=True):
-    """Metrics of a commit; only the table id is checked."""
+    """Metrics of a commit. Only the table id is checked; `report` is None if nothing is reported."""
 
     table_id: str
     report: object = None

@@ -8,7 +8,11 @@ import httpx
 import msgspec
 import pytest
 
+from sandur.pipeline.jobs.metrics import report_row
+from sandur.storage.contract import list_all
+from sandur.storage.layout import Layout
 from sandur.storage.local import LocalStore
+from sandur.storage.memory import MemoryStore
 from tests.server.conftest import Catalogs
 from tests.server.unity.client import Json, Unity, code
 from tests.server.unity.delta_requests import (
@@ -37,6 +41,20 @@ async def test_config_lists_the_endpoints(unity: Unity) -> None:
     assert problem(await unity.get("/delta/v1/config", catalog="none")) == (404, "NoSuchCatalogException")
     assert problem(await unity.get("/delta/v1/config")) == (400, "InvalidParameterValueException")
     assert problem(await unity.get("/delta/v1/config", catalog="")) == (400, "InvalidParameterValueException")
+
+
+@pytest.mark.parametrize("versions", ["1.0", "1.7", "2.3,1.0", " 1.1 , 3.0 "])
+async def test_the_newest_common_protocol_version_is_chosen(unity: Unity, versions: str) -> None:
+    answer = await unity.get("/delta/v1/config", catalog="main", **{"protocol-versions": versions})
+
+    assert (answer.status_code, answer.json()["protocol-version"]) == (200, "1.0")
+
+
+@pytest.mark.parametrize("versions", ["", "2.0", "0.9,2.3", "1", "1.x", "1.0,", "1.0,1.1", "-1.0", "1.0;2.0"])
+async def test_a_client_without_a_common_protocol_version_is_refused(unity: Unity, versions: str) -> None:
+    answer = await unity.get("/delta/v1/config", catalog="main", **{"protocol-versions": versions})
+
+    assert problem(answer) == (400, "InvalidParameterValueException")
 
 
 async def test_a_staging_table_has_the_required_protocol_and_properties(unity: Unity) -> None:
@@ -402,6 +420,23 @@ async def test_metrics_are_accepted_for_the_table_they_name(unity: Unity) -> Non
     wrong = await unity.post(f"{T}/metrics", {"table-id": "00000000-0000-0000-0000-000000000000"})
     assert problem(wrong) == (400, "InvalidParameterValueException")
     assert problem(await unity.post(f"{T}/metrics", {})) == (400, "InvalidParameterValueException")
+
+
+async def test_metrics_are_stored_with_those_of_iceberg(catalogs: Catalogs) -> None:
+    store = MemoryStore()
+    unity = Unity(await catalogs.open(store))
+    await unity.made("/schemas", {"catalog_name": "main", "name": "s"})
+    uuid = (await created(unity))["metadata"]["table-uuid"]
+    sent = {"table-id": uuid, "report": {"commit-report": {"num-files-added": 3, "num-rows-inserted": 5}}}
+
+    await unity.post(f"{T}/metrics", sent)
+
+    (key,) = [one.key for one in await list_all(store, "") if "/operational/metrics/" in one.key]
+    stored = await store.get(key)
+    assert stored
+    row = report_row(Layout(), key, stored.data)
+    assert (row["table_uuid"], row["kind"], row["name"]) == (uuid, "commit", "t")
+    assert (row["added_files"], row["added_records"], row["removed_files"]) == (3, 5, None)
 
 
 async def test_credentials_of_a_folder_are_empty(catalogs: Catalogs) -> None:

@@ -132,6 +132,52 @@ async def test_iceberg_clients_see_the_names_of_functions_but_no_tables(
     assert tables["identifiers"] == []
 
 
+@pytest.mark.parametrize(
+    ("full_type", "type_json", "expected", "text"),
+    [
+        ("INT", '{"name":"x","type":"integer","nullable":true,"metadata":{}}', "int", "int"),
+        ("decimal(9,2)", '"decimal(9,2)"', "decimal(9,2)", "decimal(9,2)"),
+        ("TIMESTAMP_NTZ", '"timestamp_ntz"', "timestamp", "timestamp"),
+        (
+            "array<bigint>",
+            '{"name":"x","type":{"type":"array","elementType":"long","containsNull":true},"nullable":true,"metadata":{}}',
+            {"type": "list", "element": "long"},
+            '{"type":"list","element":"long"}',
+        ),
+    ],
+)
+async def test_a_function_is_loaded_in_the_form_of_iceberg(
+    unity: Unity, client: httpx.AsyncClient, full_type: str, type_json: str, expected: object, text: str
+) -> None:
+    parameter = {"name": "x", "type_text": full_type, "type_json": type_json, "type_name": "INT", "position": 0}
+    sent = {**FUNCTION, "full_data_type": full_type, "input_params": {"parameters": [parameter]}, "routine_body": "SQL"}
+    made = await unity.made("/functions", {"function_info": sent})
+
+    loaded = (await client.get("/v1/namespaces/s/functions/f")).json()["metadata"]
+
+    (definition,) = loaded["definitions"]
+    (version,) = definition["versions"]
+    assert (loaded["function-uuid"], loaded["format-version"], loaded["doc"]) == (made["function_id"], 1, "adds one")
+    assert definition["parameters"] == [{"name": "x", "type": expected}]
+    assert (definition["return-type"], definition["definition-id"]) == (expected, text)
+    assert version["representations"] == [{"type": "sql", "dialect": "spark", "sql": FUNCTION["routine_definition"]}]
+    assert (version["deterministic"], version["on-null-input"]) == (True, "return-null")
+    assert loaded["definition-log"] == [
+        {
+            "timestamp-ms": made["created_at"],
+            "definition-versions": [{"definition-id": text, "version-id": 1}],
+        }
+    ]
+
+
+async def test_a_function_in_another_language_names_it_as_its_dialect(unity: Unity, client: httpx.AsyncClient) -> None:
+    await unity.made("/functions", {"function_info": FUNCTION})
+
+    loaded = (await client.get("/v1/namespaces/s/functions/f")).json()["metadata"]
+
+    assert loaded["definitions"][0]["versions"][0]["representations"][0]["dialect"] == "python"
+
+
 async def test_a_function_is_returned_as_it_was_created(unity: Unity) -> None:
     made = await unity.made("/functions", {"function_info": FUNCTION})
 

@@ -15,7 +15,7 @@ from sandur.delta.protocol import check_table_id
 from sandur.errors import Busy, Invalid, NotFound, SandurError, WrongFormat
 from sandur.operations.containers.records import with_creation
 from sandur.operations.delta.publishing import STAGED_FOLDER
-from sandur.operations.idempotency import key_hash_of
+from sandur.operations.idempotency import claim_for, key_hash_of, run_exactly_once
 from sandur.operations.lake import Lake
 from sandur.operations.locations.placement import resolve_placed_namespace
 from sandur.operations.name_access import (
@@ -41,20 +41,55 @@ from sandur.operations.tables.names import (
 from sandur.operations.tables.rename import rename
 from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned, gather_all
+from sandur.storage.contract import ABSENT
 
 CREATE: Final = "create-delta-table"
+_STAGE: Final = "stage-delta-table"
 DELTA: Final = "DELTA"
 UNKNOWN_SOURCE: Final = Source()
 _VIEWS: Final = frozenset({"VIEW", "METRIC_VIEW", "MATERIALIZED_VIEW"})
 
 
-async def stage_table(lake: Lake, identifier: Identifier, *, source: Source = UNKNOWN_SOURCE) -> DeltaStage:
+async def stage_table(
+    lake: Lake, identifier: Identifier, *, source: Source = UNKNOWN_SOURCE, request: Request | None = None
+) -> DeltaStage:
     """Reserve a location for the files of a managed table, which `create_from_staging` then creates.
 
-    Raises AlreadyExists if the name is taken. The same free name can be staged any number of times.
+    Raises AlreadyExists if the name is taken. The same free name can be staged any number of times; a `request` with a
+    key gets the stage of its first attempt again.
     """
+    sent = request or Request(hash="", source=source)
     checked_identifier(identifier)
-    await authorize_schema(lake, identifier.namespace)
+    await authorize_schema(lake, identifier.namespace)  # A9: before the claim.
+    claim = claim_for(lake, sent, _STAGE)
+
+    async def attempt(taken: Claim | None) -> DeltaStage:
+        cell = lake.delta_stage(taken.uuid if taken else lake.clock.new_uuid())
+        held = await cell.read() if taken else None
+        if held is None:
+            stage = await _new_stage(lake, identifier, lake.layout.parse_delta_stage(cell.key), sent.source)
+            await claim.take(uuid=stage.uuid)
+            held = await cell.try_swap(stage, expected=ABSENT) or await cell.read()
+        if held is None:
+            raise Busy(f"{identifier}: the stage was neither created nor found")
+        await claim.done(uuid=held.value.uuid, location=held.value.location)
+        return held.value
+
+    async def replay(done: Claim) -> DeltaStage:
+        held = await lake.delta_stage(done.uuid).read()
+        if held:
+            return held.value
+        # A table or expired since; the first answer is still what the client wants.
+        began_ms = done.started_ms
+        return DeltaStage(
+            uuid=done.uuid, identifier=identifier, location=done.location, created_ms=began_ms, expires_ms=began_ms
+        )
+
+    return await run_exactly_once(claim, attempt, replay)
+
+
+async def _new_stage(lake: Lake, identifier: Identifier, uuid: str, source: Source) -> DeltaStage:
+    """A stage under that uuid; raises AlreadyExists if the name is taken."""
     await allowed_roots(lake, identifier.catalog)
     namespace, found = await gather_all(
         (resolve_placed_namespace(lake, identifier.namespace), resolve_name(lake, identifier))
@@ -63,20 +98,16 @@ async def stage_table(lake: Lake, identifier: Identifier, *, source: Source = UN
         raise namespace_not_found(identifier.namespace)
     if found:
         raise name_taken(identifier, found.name.value, "table")
-    uuid = lake.clock.new_uuid()
-    location = normalize_location(default_location(lake, identifier, uuid))
     now_ms = lake.clock.now_ms()
-    stage = DeltaStage(
+    return DeltaStage(
         uuid=uuid,
         identifier=identifier,
-        location=location,
+        location=normalize_location(default_location(lake, identifier, uuid)),
         created_ms=now_ms,
         expires_ms=now_ms + seconds_of(lake.settings.stage_ttl) * 1_000,
         created_by=source.principal,
         owner_id=source.principal_id,
     )
-    held = await lake.delta_stage(uuid).create(stage)
-    return held.value
 
 
 async def load_stage(lake: Lake, uuid: str, source: Source) -> DeltaStage:

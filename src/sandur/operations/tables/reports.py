@@ -15,6 +15,8 @@ from sandur.storage.contract import ABSENT
 
 REPORT_BYTES_MAX: Final = 1 << 20
 REPORT_SECONDS_MAX: Final = 5.0
+DELTA_COMMIT_REPORT: Final = "delta-commit-report"
+"""The type of reports that come through the Delta API, which gives them no type."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,14 +64,21 @@ async def _store_report(lake: Lake, identifier: Identifier, report: bytes, reque
         raise BadRequest(f"metrics report of {identifier}: cannot be decoded: {error}") from error
     missing = name_not_found(identifier, "table")
     found = await resolve_authorized(lake, identifier, lambda found: found.is_a("table"), missing=missing)
+    await keep_report(lake, identifier, found.pointer.value.table_uuid, body.report_type, report, request)
+
+
+async def keep_report(
+    lake: Lake, identifier: Identifier, table_uuid: str, report_type: str, report: bytes, request: Request
+) -> None:
+    """Store a report of a table that the caller may report about. A report that is too large is ignored."""
     if len(report) > REPORT_BYTES_MAX:
         return
     report_id = lake.clock.new_id()
     kept = Report(
         id=report_id,
-        table_uuid=found.pointer.value.table_uuid,
+        table_uuid=table_uuid,
         identifier=identifier,
-        report_type=body.report_type,
+        report_type=report_type,
         received_ms=lake.clock.now_ms(),
         source=request.source,
         report=msgspec.Raw(report),

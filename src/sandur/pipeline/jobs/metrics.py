@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.operations.lake import Lake
-from sandur.operations.tables.reports import Report
+from sandur.operations.tables.reports import DELTA_COMMIT_REPORT, Report
 from sandur.pipeline import system_tables
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import DatasetUpdate, Publication
@@ -46,9 +46,16 @@ _COMMIT: Final = {
     "removed_files": "removed-data-files",
     "removed_records": "removed-records",
 }
+_DELTA_COMMIT: Final = {
+    "added_files": "num-files-added",
+    "added_records": "num-rows-inserted",
+    "removed_files": "num-files-removed",
+    "removed_records": "num-rows-removed",
+}
 _KINDS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "scan-report": ("scan", _SCAN),
     "commit-report": ("commit", _COMMIT),
+    DELTA_COMMIT_REPORT: ("commit", _DELTA_COMMIT),
 }
 _PER_MS: Final = {"nanoseconds": 1_000_000, "microseconds": 1_000, "milliseconds": 1}
 _MS: Final = {"seconds": 1_000, "minutes": 60_000, "hours": 3_600_000, "days": 86_400_000}
@@ -103,6 +110,14 @@ class _Body(msgspec.Struct, frozen=True, rename="kebab"):
     metrics: dict[str, _Measure] = {}
 
 
+class _DeltaReport(msgspec.Struct, frozen=True, rename="kebab"):
+    commit_report: dict[str, object] = {}
+
+
+class _DeltaBody(msgspec.Struct, frozen=True):
+    report: _DeltaReport = _DeltaReport()
+
+
 class ReportsSource(RangeSource):
     """Every stored report; one that cannot be decoded is a row with a `problem`."""
 
@@ -128,7 +143,7 @@ def report_row(layout: Layout, key: str, data: bytes) -> Row:
     """
     try:
         report = msgspec.json.decode(data, type=Report)
-        body = msgspec.json.decode(report.report, type=_Body)
+        metrics = _metrics(report)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return {"kind": "unread", "problem": f"{key}: {error}"}
     if key != layout.operational(NAME, report.id):
@@ -141,8 +156,16 @@ def report_row(layout: Layout, key: str, data: bytes) -> Row:
         "name": report.identifier.name,
         "received_at": report.received_ms,
         "kind": kind,
-        **{column: _number(body.metrics.get(name), column) for column, name in wanted.items()},
+        **{column: _number(metrics.get(name), column) for column, name in wanted.items()},
     }
+
+
+def _metrics(report: Report) -> Mapping[str, _Measure]:
+    """The measures of a report; the Delta API sends plain numbers below `commit-report`."""
+    if report.report_type != DELTA_COMMIT_REPORT:
+        return msgspec.json.decode(report.report, type=_Body).metrics
+    numbers = msgspec.json.decode(report.report, type=_DeltaBody).report.commit_report
+    return {name: _Measure(value=number) for name, number in numbers.items() if isinstance(number, int)}
 
 
 def _number(measure: _Measure | None, column: str) -> int | None:

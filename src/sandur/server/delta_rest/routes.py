@@ -1,11 +1,13 @@
 """The routes of the Delta REST API."""
 
+import re
 from typing import Final
 
 import msgspec
 
 from sandur.catalog import privileges
 from sandur.catalog.privileges import Needs
+from sandur.errors import Invalid
 from sandur.operations.access import authorize_caller
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.server.app import Dialect, Route, Router
@@ -13,6 +15,10 @@ from sandur.server.context import Call
 from sandur.server.delta_rest import tables
 from sandur.server.delta_rest.errors import ERRORS
 from sandur.server.http import Answer, json_answer
+
+_VERSION: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\Z", re.ASCII)
+_SUPPORTED: Final = {1: 0}
+"""The newest minor version of each major version of this API that the server speaks."""
 
 _SCHEMA: Final = "/catalogs/{catalog}/schemas/{schema}"
 _TABLE: Final = f"{_SCHEMA}/tables/{{table}}"
@@ -25,10 +31,28 @@ _READ_TABLE: Final = Needs("table", privileges.READ_TABLE)
 
 
 async def get_config(call: Call) -> Answer:
-    """The endpoints of this API; clients call it first."""
+    """The endpoints of this API, for the newest version of it that client and server know; clients call it first."""
     await authorize_caller(call.lake)
     await load_catalog(call.lake, call.required("catalog"))
-    return json_answer(msgspec.json.encode({"endpoints": _ENDPOINTS, "protocol-version": "1.0"}))
+    version = negotiated_version(call.required("protocol-versions"))
+    return json_answer(msgspec.json.encode({"endpoints": _ENDPOINTS, "protocol-version": version}))
+
+
+def negotiated_version(text: str) -> str:
+    """The newest version that both sides know. A client names the newest minor version of each major one it knows.
+
+    Raises Invalid if the text is not a list of versions, or if no version is common.
+    """
+    versions = [_VERSION.match(part.strip()) for part in text.split(",")]
+    known = {int(found[1]): int(found[2]) for found in versions if found}
+    if not all(versions) or len(known) != len(versions):
+        raise Invalid(f"Invalid protocol-versions {text[:100]!r}: expected one version per major, such as 1.0,2.3")
+    common = [(major, min(minor, known[major])) for major, minor in _SUPPORTED.items() if major in known]
+    if not common:
+        supported = ", ".join(f"{major}.{minor}" for major, minor in _SUPPORTED.items())
+        raise Invalid(f"No common protocol version: the client knows {text[:100]}, this server {supported}")
+    major, minor = max(common)
+    return f"{major}.{minor}"
 
 
 ROUTES: Final = (

@@ -15,6 +15,7 @@ from sandur.operations.delta import tables as operations
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.create import create_table
 from sandur.operations.delta.tables import load_stage, stage_table
+from sandur.operations.tables.reports import DELTA_COMMIT_REPORT, keep_report
 from sandur.operations.unity.credentials import credential_for, path_location
 from sandur.server.context import Call
 from sandur.server.delta_rest.bodies import NEVER_MS, loaded_body, stage_body
@@ -86,7 +87,7 @@ async def _answer_credentials(call: Call, location: str, operation: Operation) -
 
 async def stage(call: Call) -> Answer:
     body = call.body(StageTable, "staging table request")
-    staged = await stage_table(call.lake, new_table_of(call, body.name), source=call.request().source)
+    staged = await stage_table(call.lake, new_table_of(call, body.name), request=call.request())
     try:
         credentials = await _credentials(call, staged.location, "READ_WRITE")
     except (Invalid, Unavailable):
@@ -133,9 +134,12 @@ async def rename(call: Call) -> Answer:
 
 
 async def report(call: Call) -> Answer:
-    """Validates a metrics report and discards it: the log of the table has the same figures."""
+    """Store the metrics of a commit, as those of Iceberg tables."""
     body = call.body(ReportMetrics, "metrics report")
-    table = await operations.load_delta_table(call.lake, table_of(call))
+    identifier = table_of(call)
+    table = await operations.load_delta_table(call.lake, identifier)
     if body.table_id.lower() != table.uuid:
         raise Invalid(f"table-id {body.table_id} does not match the id of the table, {table.uuid}")
+    if body.report is not None:
+        await keep_report(call.lake, identifier, table.uuid, DELTA_COMMIT_REPORT, call.http.body, call.request())
     return NO_CONTENT

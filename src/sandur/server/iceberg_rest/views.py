@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from sandur.catalog.records import Securable
 from sandur.errors import NotFound
 from sandur.iceberg.view_commit import decode_create_view, decode_register_view, decode_view_commit
 from sandur.operations.access import resolve_authorized
@@ -10,6 +11,7 @@ from sandur.operations.index.lists import list_names
 from sandur.operations.tables import register as registration
 from sandur.operations.tables import views as operations
 from sandur.operations.tables.drop import drop_name
+from sandur.operations.unity.functions import function_metadata
 from sandur.server.context import Call
 from sandur.server.http import NO_CONTENT, Answer, json_answer
 from sandur.server.iceberg_rest.tables import (
@@ -70,12 +72,17 @@ async def list_functions(call: Call) -> Answer:
 
 
 async def load_function(call: Call) -> Answer:
-    """Always absent: only a writer could give a function the form of Iceberg, and this API has no such operation."""
+    """A function that Unity Catalog's API made, in the form of Iceberg."""
     identifier = identifier_of(call, "function")
     await check_namespace_visible(call.lake, namespace_of(call))
     missing = NotFound(f"Function does not exist: {identifier}", subject="function")
-    await resolve_authorized(call.lake, identifier, lambda found: found.name.value.kind == "function", missing=missing)
-    raise missing
+    found = await resolve_authorized(
+        call.lake, identifier, lambda found: found.name.value.kind == "function", missing=missing
+    )
+    record = found.pointer.value
+    if not isinstance(record, Securable):
+        raise missing
+    return json_answer(encode({"metadata": function_metadata(record)}), *PRIVATE)
 
 
 def _answer(loaded: Loaded) -> Answer:

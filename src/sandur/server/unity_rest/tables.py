@@ -100,7 +100,7 @@ async def delete(call: Call) -> Answer:
 async def stage(call: Call) -> Answer:
     body = call.body(CreateStagingTable, "create staging table request")
     identifier = identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("table", body.name))
-    staged = await stage_table(call.lake, identifier, source=call.request().source)
+    staged = await stage_table(call.lake, identifier, request=call.request())
     return answer_with({**msgspec.structs.asdict(body), "id": staged.uuid, "staging_location": staged.location})
 
 
