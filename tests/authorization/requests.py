@@ -226,7 +226,7 @@ _COMMENT: Final = {"comment": "changed"}
 REQUESTS: Final[Mapping[str, tuple[Build, ...]]] = {
     "config": (
         lambda _ids, name: Sent("GET", f"/v1/config?warehouse={name.catalog}"),
-        lambda _ids, name: Sent("GET", f"{DELTA}/config?catalog={name.catalog}"),
+        lambda _ids, name: Sent("GET", f"{DELTA}/config?catalog={name.catalog}&protocol-versions=1.0"),
     ),
     "list": _list(
         (Kind.METASTORE, f"{UNITY}/catalogs"),

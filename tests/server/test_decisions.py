@@ -178,7 +178,7 @@ async def storage_requests(tour: Tour) -> None:
 
 async def table_requests(tour: Tour) -> None:
     here = f"{DELTA}/catalogs/main/schemas/ns"
-    await tour.send("GET", f"{DELTA}/config", catalog="main")
+    await tour.send("GET", f"{DELTA}/config", catalog="main", **{"protocol-versions": "1.0"})
     stage = await tour.send("POST", f"{here}/staging-tables", {"name": "d"})
     await tour.send("GET", f"{DELTA}/staging-tables/{stage['table-id']}/credentials")
     made = await tour.send("POST", f"{here}/tables", creation(stage, "d"))
