@@ -399,6 +399,8 @@ def _signed_headers(given: Mapping[str, Sequence[str]], uri: _Uri) -> dict[str, 
         if lower in seen:
             raise refusal(f"its header {_quoted(lower)} is repeated")
         seen.add(lower)
+        if not all(map(_VALUE.fullmatch, values)):
+            raise refusal(f"its header {_quoted(lower)} contains a character that is not printable ASCII")
         if lower in _UNSIGNED:
             continue
         if len(values) != 1:
@@ -410,8 +412,6 @@ def _signed_headers(given: Mapping[str, Sequence[str]], uri: _Uri) -> dict[str, 
             continue
         if lower not in _SIGNED:
             raise refusal(f"its header {_quoted(lower)} is not among those that are signed")
-        if not _VALUE.fullmatch(value):
-            raise refusal(f"its header {lower} contains a character that is not printable ASCII")
         headers[lower] = value
     return headers
 
