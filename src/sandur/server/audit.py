@@ -36,6 +36,7 @@ _LOGINS: Final = frozenset({"getToken", "getUnityToken", "logout"})
 _SECURITY: Final = frozenset({"updatePermissions", "createUser", "updateUser", "deleteUser"})
 _CREDENTIALS: Final = re.compile(r"(generateTemporary|get|load)\w*Credentials\Z|sign\w*Request\Z")
 _LISTED_CREDENTIALS: Final = frozenset({"listCredentials", "getCredential"})
+_SIGNATURES: Final = frozenset({"signRequest", "signS3Request"})
 _CONTROL: Final = "sandur"
 
 _TEXT_CHARS_MAX: Final = 200
@@ -98,7 +99,9 @@ def kind_of(ended: Ended) -> AuditKind:  # noqa: PLR0911 - one line per kind
     if operation in _LOGINS:
         return "login"
     if operation not in _LISTED_CREDENTIALS and _CREDENTIALS.match(operation):
-        return "credential"
+        # Each signature is for one request, so that of a read is a read, which may be sampled.
+        given = ended.notes.credentials if operation in _SIGNATURES else None
+        return "read" if given and given.mode == "read" else "credential"
     if method in _READ_METHODS or operation in _READS:
         return "read"
     if operation in _SECURITY or ended.protocol == _CONTROL or ended.notes.changes:
@@ -189,6 +192,7 @@ def _with_reason(main: AuditedDecision, ended: Ended) -> AuditedDecision:
         privilege=main.privilege,
         decision=main.decision,
         reason=_reason(ended),
+        detail=_denial_text(ended) if ended.status == _FORBIDDEN_STATUS else "",
         manifest_number=main.manifest_number,
     )
 

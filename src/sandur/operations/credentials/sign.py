@@ -14,14 +14,14 @@ from sandur.errors import Forbidden, Hidden, Invalid, NotFound, Unsupported
 from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata
 from sandur.operations.access import authorize_namespace, resolve_authorized
 from sandur.operations.audit.notes import note_credentials
-from sandur.operations.credentials.profiles import profile_of
+from sandur.operations.credentials.profiles import Profiles, needs_credentials, read_profiles
 from sandur.operations.lake import Lake, LruCache
 from sandur.operations.locations.placement import locations_of
 from sandur.operations.name_access import read_allowed
 from sandur.operations.tables.documents import TABLES, load_document
 from sandur.operations.tables.names import name_not_found
 from sandur.operations.transactions.resolution import effective_record
-from sandur.storage.cell import Versioned, decode_record
+from sandur.storage.cell import Versioned, decode_record, gather_all
 from sandur.storage.contract import get_many
 from sandur.storage.credentials.delete_checks import compares_bodies
 from sandur.storage.credentials.s3 import profile_keys
@@ -54,14 +54,22 @@ async def sign_request(lake: Lake, identifier: Identifier, request: StorageReque
     """
     missing = name_not_found(identifier, "table")
     try:
-        found = await resolve_authorized(
-            lake, identifier, lambda one: one.is_a("table"), missing=missing, situation=_situation(request)
+        # In one round: which profile a location has may have changed, too.
+        found, profiles = await gather_all(
+            (
+                resolve_authorized(
+                    lake, identifier, lambda one: one.is_a("table"), missing=missing, situation=_situation(request)
+                ),
+                read_profiles(lake),
+            )
         )
+        locations = await _locations(lake, found.pointer, missing)
     except Hidden:
         raise
     except NotFound:
-        return await _sign(lake, request, await _staged_locations(lake, identifier, request, missing))
-    return await _sign(lake, request, await _locations(lake, found.pointer, missing))
+        locations = await _staged_locations(lake, identifier, request, missing)
+        profiles = await read_profiles(lake)
+    return await _sign(lake, request, locations, profiles)
 
 
 async def sign_located_request(lake: Lake, request: StorageRequest) -> SignedRequest:
@@ -74,7 +82,8 @@ async def sign_located_request(lake: Lake, request: StorageRequest) -> SignedReq
         for uuid in await _owners_at(lake, location):
             with contextlib.suppress(NotFound):
                 record = await read_allowed(lake, lake.pointer(uuid), missing=missing, situation=_situation(request))
-                return await _sign(lake, request, await _locations(lake, record, missing))
+                locations = await _locations(lake, record, missing)
+                return await _sign(lake, request, locations, await read_profiles(lake))
     raise missing
 
 
@@ -141,8 +150,8 @@ async def _owners_at(lake: Lake, location: str) -> Sequence[str]:
     )
 
 
-async def _sign(lake: Lake, request: StorageRequest, locations: Sequence[str]) -> SignedRequest:
-    homes = await _homes(lake, locations)
+async def _sign(lake: Lake, request: StorageRequest, locations: Sequence[str], profiles: Profiles) -> SignedRequest:
+    homes = _homes(locations, profiles)
     judged = judge(request, homes)
     signer = lake.feature(Signer)
     if judged.is_delete_list:
@@ -154,11 +163,14 @@ async def _sign(lake: Lake, request: StorageRequest, locations: Sequence[str]) -
     return SignedRequest(request.uri, signed_headers(judged, keys, now_ms), request.is_read)
 
 
-async def _homes(lake: Lake, locations: Sequence[str]) -> Sequence[Home]:
-    found = [(await profile_of(lake, location), location) for location in locations]
+def _homes(locations: Sequence[str], profiles: Profiles) -> Sequence[Home]:
+    found = [(profiles.of(location), location) for location in locations if needs_credentials(location)]
     homes = [home_of(one, location) for one, location in found if one and one.cloud == "s3" and one.access == "sign"]
     if not homes:
-        raise Unsupported("Requests for this table are not signed: its storage is not set to s3.access = 'sign'")
+        raise Unsupported(
+            "Requests for this table are not signed: neither the setting s3.access nor the credential of an external "
+            "location says 'sign' for its storage"
+        )
     return homes
 
 
