@@ -11,6 +11,7 @@ BENCHMARKS: Final = (
     "server",
     "security",
     "audit",
+    "signing",
     "planning",
     "unity",
     "delta",

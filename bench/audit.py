@@ -86,8 +86,8 @@ async def _start(stack: AsyncExitStack, folder: Path, level: str) -> tuple[App, 
     app, catalog = build(msgspec.convert(settings, Settings))
     await catalog.start()
     stack.push_async_callback(catalog.close)
-    await _call(app, "POST", "/v1/namespaces", {"namespace": ["ns"]})
-    await _call(app, "POST", "/v1/namespaces/ns/tables", create_table("t"))
+    await call(app, "POST", "/v1/namespaces", {"namespace": ["ns"]})
+    await call(app, "POST", "/v1/namespaces/ns/tables", create_table("t"))
     return app, catalog
 
 
@@ -105,17 +105,17 @@ def _turn(
 
 
 async def _load(app: App, _number: int) -> None:
-    await _call(app, "GET", TABLE)
+    await call(app, "GET", TABLE)
 
 
 async def _commit(app: App, number: int) -> None:
-    await _call(app, "POST", TABLE, set_properties(k=str(number)))
+    await call(app, "POST", TABLE, set_properties(k=str(number)))
 
 
-async def _call(app: App, method: str, path: str, body: object = None) -> None:
+async def call(app: App, method: str, path: str, body: object = None, *further: tuple[bytes, bytes]) -> None:
     """One request as uvicorn passes it on."""
     data = b"" if body is None else msgspec.json.encode(body)
-    headers = [*_HEADERS, *([(b"content-length", b"%d" % len(data))] if data else [])]
+    headers = [*_HEADERS, *further, *([(b"content-length", b"%d" % len(data))] if data else [])]
     scope = {"method": method, "raw_path": path.encode(), "query_string": b"", "headers": headers}
     statuses: list[int] = []
 

@@ -21,6 +21,7 @@ MEASURED: Final[Mapping[str, Sequence[str]]] = {
     "planning": ("avro", "iceberg", "operations/planning"),
     "security": _SERVED,
     "server": _SERVED,
+    "signing": ("operations/credentials", "server", "storage/credentials"),
     "storage": ("storage",),
     "unity": _SERVED,
 }

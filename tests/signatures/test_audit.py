@@ -1,5 +1,7 @@
 """Signatures in the audit trail: a signed read is a read, a signed write a credential, and refusals are always kept."""
 
+from typing import Any, Final
+
 import msgspec
 import pytest
 
@@ -8,7 +10,12 @@ from tests.server.audited import audited_server
 from tests.server.logins import ADMIN_SECRET
 from tests.signatures.signing_server import NS, OLD_ROUTE, S3, SIGNING, set_up
 
-SETTINGS = {"store": SIGNING.store, "authentication": "on", "admin_secret": ADMIN_SECRET, "s3": S3}
+SETTINGS: Final[dict[str, Any]] = {
+    "store": SIGNING.store,
+    "authentication": "on",
+    "admin_secret": ADMIN_SECRET,
+    "s3": S3,
+}
 
 
 @pytest.mark.parametrize("path", [f"{NS}/tables/orders/sign", OLD_ROUTE])

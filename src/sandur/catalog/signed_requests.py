@@ -20,6 +20,7 @@ URI_CHARS_MAX: Final = 16_384
 HEADERS_MAX: Final = 100
 KEY_BYTES_MAX: Final = 1_024
 _QUOTED_CHARS_MAX: Final = 100
+_SEGMENTS_REMEMBERED_MAX: Final = 4_096
 
 UNSIGNED_PAYLOAD: Final = "UNSIGNED-PAYLOAD"
 _UNSIGNED_TRAILER: Final = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
@@ -284,13 +285,19 @@ def _raw_key(uri: _Uri, home: Home) -> str | None:
 
 def _key(raw: str) -> str:
     """The key that a path names; Forbidden unless its encoding is the only one that SDKs and services use for it."""
+    return "/".join(map(_segment, raw.split("/"))) if "%" in raw else raw
+
+
+@functools.lru_cache(_SEGMENTS_REMEMBERED_MAX)
+def _segment(raw: str) -> str:
     try:
-        key = unquote(raw, errors="strict")
+        text = unquote(raw, errors="strict")
     except UnicodeDecodeError:
-        raise refusal(f"the percent-encoding of its key {_quoted(raw)} is not UTF-8") from None
-    if quote(key, safe="/~") != raw:
-        raise refusal(f"its key {_quoted(raw)} is not in the normal percent-encoding, {_quoted(quote(key, safe='/~'))}")
-    return key
+        raise refusal(f"the percent-encoding of {_quoted(raw)} in its key is not UTF-8") from None
+    normal = quote(text, safe="/~")  # With the slash: an encoded slash is not normal.
+    if normal != raw:
+        raise refusal(f"{_quoted(raw)} in its key is not in the normal percent-encoding, {_quoted(normal)}")
+    return text
 
 
 def _check_key(key: str) -> None:
@@ -306,7 +313,7 @@ def _check_key(key: str) -> None:
     for _ in range(DECODES_MAX):
         if not {".", ".."}.isdisjoint(decoded.split("/")):
             raise refusal(f"its key {_quoted(key)} contains the segment '.' or '..'")
-        once = unquote(decoded)
+        once = unquote(decoded) if "%" in decoded else decoded
         if once == decoded:
             break
         decoded = once

@@ -181,7 +181,10 @@ async def resolve_authorized(
     """What a name refers to, if the request may do what its route declares to it; otherwise raises (A2, A4)."""
     for _ in range(READS_MAX):
         before = remembered_versions(lake, identifier)
-        authority, found = await gather_all((read_authority(lake), resolve_name(lake, identifier)))
+        if lake.store.has_instant_reads:  # There is no round to save, and tasks would cost more than the reads.
+            authority, found = await read_authority(lake), await resolve_name(lake, identifier)
+        else:
+            authority, found = await gather_all((read_authority(lake), resolve_name(lake, identifier)))
         if found is None or not is_wanted(found):
             raise missing
         if authority is None:

@@ -15,11 +15,11 @@ from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata
 from sandur.operations.access import authorize_namespace, resolve_authorized
 from sandur.operations.audit.notes import note_credentials
 from sandur.operations.credentials.profiles import Profiles, needs_credentials, read_profiles
-from sandur.operations.lake import Lake, LruCache
+from sandur.operations.lake import CELLS_MAX, Lake, LruCache
 from sandur.operations.locations.placement import locations_of
 from sandur.operations.name_access import read_allowed
 from sandur.operations.tables.documents import TABLES, load_document
-from sandur.operations.tables.names import name_not_found
+from sandur.operations.tables.names import ResolvedName, name_not_found
 from sandur.operations.transactions.resolution import effective_record
 from sandur.storage.cell import Versioned, decode_record, gather_all
 from sandur.storage.contract import get_many
@@ -54,22 +54,29 @@ async def sign_request(lake: Lake, identifier: Identifier, request: StorageReque
     """
     missing = name_not_found(identifier, "table")
     try:
-        # In one round: which profile a location has may have changed, too.
-        found, profiles = await gather_all(
-            (
-                resolve_authorized(
-                    lake, identifier, lambda one: one.is_a("table"), missing=missing, situation=_situation(request)
-                ),
-                read_profiles(lake),
-            )
-        )
-        locations = await _locations(lake, found.pointer, missing)
+        found, profiles = await _resolve(lake, identifier, _situation(request), missing)
+        homes = await _homes_of_record(lake, found.pointer, profiles, missing)
     except Hidden:
         raise
     except NotFound:
-        locations = await _staged_locations(lake, identifier, request, missing)
-        profiles = await read_profiles(lake)
-    return await _sign(lake, request, locations, profiles)
+        staged = await _staged_locations(lake, identifier, request, missing)
+        homes = _homes(staged, await read_profiles(lake))
+    return await _sign(lake, request, homes)
+
+
+async def _resolve(
+    lake: Lake, identifier: Identifier, situation: str, missing: NotFound
+) -> tuple[ResolvedName, Profiles]:
+    """What the name refers to, if the caller may do this, and the profiles of all locations; in one round of reads."""
+    resolving = resolve_authorized(lake, identifier, _is_table, missing=missing, situation=situation)
+    if lake.store.has_instant_reads:
+        return await resolving, await read_profiles(lake)
+    found, profiles = await gather_all((resolving, read_profiles(lake)))
+    return found, profiles
+
+
+def _is_table(found: ResolvedName) -> bool:
+    return found.is_a("table")
 
 
 async def sign_located_request(lake: Lake, request: StorageRequest) -> SignedRequest:
@@ -82,8 +89,8 @@ async def sign_located_request(lake: Lake, request: StorageRequest) -> SignedReq
         for uuid in await _owners_at(lake, location):
             with contextlib.suppress(NotFound):
                 record = await read_allowed(lake, lake.pointer(uuid), missing=missing, situation=_situation(request))
-                locations = await _locations(lake, record, missing)
-                return await _sign(lake, request, locations, await read_profiles(lake))
+                homes = await _homes_of_record(lake, record, await read_profiles(lake), missing)
+                return await _sign(lake, request, homes)
     raise missing
 
 
@@ -91,18 +98,27 @@ def _situation(request: StorageRequest) -> str:
     return "" if request.is_read else WRITE
 
 
-async def _locations(lake: Lake, record: Versioned[BoundRecord], missing: NotFound) -> Sequence[str]:
+async def _homes_of_record(
+    lake: Lake, record: Versioned[BoundRecord], profiles: Profiles, missing: NotFound
+) -> Sequence[Home]:
     """The folders of a table: those that it names, and those that it had and still claims."""
     effective = (await effective_record(lake, record)).value
     head = head_of(effective)
     if head is None or effective.kind != "table":
         raise missing
+    known = lake.feature(_known_homes)
+    cached = known.get((head.metadata_location, effective.places))
+    if cached and cached[0] is profiles:
+        return cached[1]
     document = await load_document(lake, TABLES, head.metadata_location)
-    return _distinct((*locations_of(document.metadata), *effective.places))
+    homes = _homes((*locations_of(document.metadata), *effective.places), profiles)
+    known[head.metadata_location, effective.places] = (profiles, homes)
+    return homes
 
 
-def _distinct(locations: Sequence[str]) -> Sequence[str]:
-    return tuple(dict.fromkeys(map(normalize_location, locations)))
+def _known_homes(_lake: Lake) -> LruCache[tuple[str, tuple[str, ...]], tuple[Profiles, Sequence[Home]]]:
+    """The folders by metadata file and places, with the profiles that they were made with: both never change."""
+    return LruCache(CELLS_MAX)
 
 
 async def _staged_locations(
@@ -118,7 +134,7 @@ async def _staged_locations(
                 await authorize_namespace(lake, identifier.namespace, missing=missing, situation=STAGED)
             except Forbidden:
                 raise Hidden(str(missing), subject=missing.subject) from None
-            return _distinct(locations_of(_staged_metadata(stage.value)))
+            return locations_of(_staged_metadata(stage.value))
     raise missing
 
 
@@ -150,8 +166,7 @@ async def _owners_at(lake: Lake, location: str) -> Sequence[str]:
     )
 
 
-async def _sign(lake: Lake, request: StorageRequest, locations: Sequence[str], profiles: Profiles) -> SignedRequest:
-    homes = _homes(locations, profiles)
+async def _sign(lake: Lake, request: StorageRequest, homes: Sequence[Home]) -> SignedRequest:
     judged = judge(request, homes)
     signer = lake.feature(Signer)
     if judged.is_delete_list:
@@ -164,7 +179,8 @@ async def _sign(lake: Lake, request: StorageRequest, locations: Sequence[str], p
 
 
 def _homes(locations: Sequence[str], profiles: Profiles) -> Sequence[Home]:
-    found = [(profiles.of(location), location) for location in locations if needs_credentials(location)]
+    distinct = dict.fromkeys(map(normalize_location, locations))
+    found = [(profiles.of(location), location) for location in distinct if needs_credentials(location)]
     homes = [home_of(one, location) for one, location in found if one and one.cloud == "s3" and one.access == "sign"]
     if not homes:
         raise Unsupported(
