@@ -6,7 +6,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
-from pyiceberg.expressions import EqualTo
 
 from tests.interop.engines.session_io import answer_lines, taken_output
 
@@ -36,7 +35,7 @@ class Verbs:
             transaction.append(_arrow(rows))
 
     def delete(self, table: str, id_: int) -> None:
-        self._catalog.load_table(table).delete(EqualTo("id", id_))
+        self._catalog.load_table(table).delete(f"id == {id_}")
 
     def read(self, table: str) -> list[list[Any]]:
         found = self._catalog.load_table(table).scan().to_arrow().to_pylist()
