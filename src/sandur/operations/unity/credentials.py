@@ -5,11 +5,12 @@ from typing import Final
 
 from sandur.catalog import privileges
 from sandur.catalog.identifiers import checked_uuid
+from sandur.catalog.location_claims import Seen
 from sandur.catalog.locations import (
+    Address,
     canonical_address,
     check_beside_store,
     checked_location,
-    is_within,
     normalize_location,
 )
 from sandur.catalog.privileges import Link, Rule, SecurableType
@@ -23,7 +24,8 @@ from sandur.operations.credentials.vend import vend
 from sandur.operations.delta.tables import load_stage
 from sandur.operations.lake import Lake
 from sandur.operations.location_access import authorize_location
-from sandur.operations.locations.claims import is_anothers
+from sandur.operations.locations.claims import is_anothers, overlapping
+from sandur.operations.locations.owners import standing_of
 from sandur.operations.name_access import read_allowed
 from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.names import is_alive, namespace_not_found
@@ -112,20 +114,58 @@ async def path_location(lake: Lake, url: str, *, situation: str = "") -> str:
 
 
 async def _check_overlaps(lake: Lake, location: str, *, writes: bool) -> None:
-    """Raise Forbidden if the path overlaps something whose data the caller may not read, or write."""
+    """Raise Forbidden if the path overlaps something whose data the caller may not read, or write.
+
+    That is everything with a location, whatever claims a place there, as a stage or a table whose files wait for their
+    purge, and the folders in which the catalog generates places: a path there must be in a table of the caller.
+    """
     access, authority = lake.access, await read_authority(lake)
     if access is None or authority is None:
         return
-    program, place = lake.acting_for(None), normalize_location(location)
-    async for namespace, entry, address in located_entries(program):
-        if not (is_within(address, place) or is_within(place, address)):
+    place = canonical_address(location)
+    refused = Forbidden(f"{access.caller.name} may not use {location}: it overlaps data of others")
+    if _is_home(lake, place):
+        raise refused
+    claimed = await _claimants(lake, place, refused)
+    is_known = not place.is_managed
+    async for namespace, entry, address in located_entries(lake.acting_for(None)):
+        here = canonical_address(address)
+        if not here.overlaps(place) and entry.uuid not in claimed:
             continue
-        missing = namespace_not_found(namespace)
-        above = await namespace_chain(lake, authority, namespace, missing=missing)
+        claimed.discard(entry.uuid)
+        is_known |= place.is_within(here)
+        above = await namespace_chain(lake, authority, namespace, missing=namespace_not_found(namespace))
         link = Link(entry.object_id or entry.uuid, TYPES[entry.kind], entry.name, entry.owner_id)
-        rule = _DATA_RULES[TYPES[entry.kind]][writes]
-        if authority.decide(access.caller, (*above, link), rule).outcome != "allowed":
-            raise Forbidden(f"{access.caller.name} may not use {location}: it overlaps data of others")
+        rule = _DATA_RULES[link.type][writes]
+        is_restricted = link.type == "table" and authority.restrictions_for(access.caller, link) is not None
+        if is_restricted or authority.decide(access.caller, (*above, link), rule).outcome != "allowed":
+            raise refused
+    if claimed or not is_known:
+        raise refused
+
+
+def _is_home(lake: Lake, place: Address) -> bool:
+    """Whether it is the folder of a catalog in the own store, where places are generated without claims."""
+    area = canonical_address(lake.area)
+    return place.is_within(area) and len(place.segments) == len(area.segments) + 1
+
+
+async def _claimants(lake: Lake, place: Address, refused: Forbidden) -> set[str]:
+    """The ids of what holds a place there; raises `refused` if the root of a catalog or schema is at or below it."""
+    own = (lake.layout.tenant, lake.layout.workspace)
+    found = await overlapping(lake.store, place, with_own=True)
+    seen = [Seen(at, holder) for at, claim in found for holder in claim.value.holders if holder.workspace == own]
+    claimants = set()
+    for one in seen:
+        is_place = one.holder.kind == "place"
+        if not is_place and not (one.holder.kind == "root" and one.address.is_within(place)):
+            continue
+        if await standing_of(lake, one) in {"open", "over"}:
+            continue
+        if not is_place:
+            raise refused
+        claimants.add(one.holder.owner.uuid)
+    return claimants
 
 
 # What reading and writing the files of a securable needs.
