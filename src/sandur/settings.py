@@ -270,7 +270,32 @@ def load_settings(
     ):
         for key, value in values.items():
             merged[key] = _checked(source, key, value)
-    return msgspec.convert(_nested(merged), Settings)
+    return _fitting(msgspec.convert(_nested(merged), Settings))
+
+
+CREDENTIAL_SECONDS_MIN = 900
+CREDENTIAL_SECONDS_MAX = 12 * 3_600
+
+
+def _fitting(settings: Settings) -> Settings:
+    """The settings themselves. Raises BadRequest if some of them do not fit together."""
+    s3 = settings.s3
+    if s3.access == "vend" and not s3.role_arn:
+        raise BadRequest(
+            "setting s3.access is 'vend', and s3.role_arn is missing: set the role that temporary credentials are "
+            "issued for"
+        )
+    if s3.role_arn and not re.match(r"arn:[a-z0-9-]+:iam:", s3.role_arn):
+        raise BadRequest(
+            f"setting s3.role_arn: {s3.role_arn!r} is not the ARN of a role (arn:aws:iam::ACCOUNT:role/NAME)"
+        )
+    if s3.access != "none" and bool(s3.access_key_id) != bool(s3.secret_access_key):
+        raise BadRequest("settings s3.access_key_id and s3.secret_access_key: only one of them is set")
+    if not CREDENTIAL_SECONDS_MIN <= seconds_of(s3.credential_lifetime) <= CREDENTIAL_SECONDS_MAX:
+        raise BadRequest(f"setting s3.credential_lifetime is {s3.credential_lifetime}: expected PT15M to PT12H")
+    if s3.sts_endpoint and not s3.sts_endpoint.startswith(("http://", "https://")):
+        raise BadRequest(f"setting s3.sts_endpoint: {s3.sts_endpoint!r} is not a URL: expected http:// or https://")
+    return settings
 
 
 def seconds_of(duration: str) -> int:

@@ -265,7 +265,11 @@ REQUESTS: Final[Mapping[str, tuple[Build, ...]]] = {
         _get_commits,
     ),
     "plan scan": (_table("POST", "/plan", {}),),
-    "read table": (_temporary("table", "READ"), _delta("GET", "/credentials?operation=READ")),
+    "read table": (
+        _table("GET", "/credentials"),
+        _temporary("table", "READ"),
+        _delta("GET", "/credentials?operation=READ"),
+    ),
     "write table": (_temporary("table", "READ_WRITE"), _delta("GET", "/credentials?operation=READ_WRITE")),
     "report metrics": (_table("POST", "/metrics", METRICS), _delta_metrics),
     "update table": (_table("POST", "", set_properties(changed="yes")), _delta_update, _post_commit),

@@ -37,6 +37,7 @@ REGISTER_TABLE: Final = {
     "": "create table", "files": "read files", "overwrite": "overwrite table", **LOCATED_TABLE,
 }  # fmt: skip
 READ_TABLE_DATA: Final = {"": "read table", "write": "write table"}
+WITH_CREDENTIALS: Final = {"credentials": "read table"}
 READ_PATH: Final = {"": "read files", "write": "write files", "create": "use location for a table"}
 STAGE_TABLE: Final = {"": "create table"}
 CREATE_TABLE: Final = {"": "create table", **LOCATED_TABLE}
@@ -54,15 +55,16 @@ OPERATIONS: Final[dict[str, dict[str, dict[str, str]]]] = {
         "dropNamespace": {"": "drop namespace"},
         "updateProperties": {"": "update namespace", **LOCATED_NAMESPACE},
         "listTables": {"": "list"},
-        "createTable": CREATE_TABLE,
-        "registerTable": REGISTER_TABLE,
+        "createTable": {**CREATE_TABLE, **WITH_CREDENTIALS},
+        "registerTable": {**REGISTER_TABLE, **WITH_CREDENTIALS},
         "loadTable": {"": "load table"},
+        "loadCredentials": {"": "read table"},
         "updateTable": COMMIT,
         "dropTable": {"": "drop table", "purge": "delete files"},
         "tableExists": {"": "load table"},
         "unregisterTable": {"": "drop table"},
-        "planTableScan": {"": "plan scan"},
-        "fetchPlanningResult": {"": "plan scan"},
+        "planTableScan": {"": "plan scan", **WITH_CREDENTIALS},
+        "fetchPlanningResult": {"": "plan scan", **WITH_CREDENTIALS},
         "cancelPlanning": {"": "plan scan"},
         "fetchScanTasks": {"": "plan scan"},
         "reportMetrics": {"": "report metrics"},

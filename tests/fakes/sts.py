@@ -23,6 +23,7 @@ class FakeSts:
     clock: Clock
     url: str = ""
     forms: list[dict[str, str]] = field(default_factory=list)
+    expires_ms: list[int] = field(default_factory=list)
     fails_with: list[tuple[int, str]] = field(default_factory=list)
     answer: str | None = None
     may_answer: asyncio.Event = field(default_factory=asyncio.Event)
@@ -53,6 +54,7 @@ class FakeSts:
         if self.answer is not None:
             return 200, self.answer
         expires_seconds = self.clock.now_ms() // 1_000 + int(form["DurationSeconds"])
+        self.expires_ms.append(expires_seconds * 1_000)
         expires = dt.datetime.fromtimestamp(expires_seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return 200, _ANSWER.format(number=len(self.forms), expires=expires)
 

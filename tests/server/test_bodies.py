@@ -35,7 +35,7 @@ def test_a_page_of_identifiers_equals_the_encoding_of_each(level: str, names: li
 def test_metadata_is_spliced_in_unchanged(location: str) -> None:
     metadata = b'{"odd"  :  1.0,"snapshot-id":9007199254740993}'
 
-    body = loaded_body(Document(location, metadata), {"token": '"'})
+    body = loaded_body(Document(location, metadata), b'{"token":"\\""}')
 
     assert metadata in body
     assert json.loads(body) == {
@@ -46,7 +46,7 @@ def test_metadata_is_spliced_in_unchanged(location: str) -> None:
 
 
 def test_a_staged_table_has_no_location() -> None:
-    assert json.loads(loaded_body(Document(None, b"{}"), {})) == {"metadata": {}, "config": {}}
+    assert json.loads(loaded_body(Document(None, b"{}"))) == {"metadata": {}, "config": {}}
 
 
 def test_a_commit_returns_only_metadata_and_location() -> None:

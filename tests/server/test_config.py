@@ -12,7 +12,7 @@ from tests.server.requests import create_table
 
 SPECIFICATION = Path(__file__).parents[2].parent / "shared" / "spec" / "rest-catalog-open-api.yaml"
 
-NOT_SERVED = {"loadCredentials"}
+NOT_SERVED: set[str] = set()
 
 
 async def test_config_advertises_exactly_the_mounted_routes(client: httpx.AsyncClient) -> None:

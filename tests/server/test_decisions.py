@@ -78,7 +78,7 @@ async def iceberg_requests(tour: Tour) -> None:
     await tour.send("GET", table)
     await tour.send("HEAD", table)
     await tour.send("POST", table, set_properties(a="b"))
-    for part in ("schemas", "partition-specs", "snapshots"):
+    for part in ("schemas", "partition-specs", "snapshots", "credentials"):
         await tour.send("GET", f"{table}/{part}")
     plan = await tour.send("POST", f"{table}/plan", {})
     await tour.send("GET", f"{table}/plan/{plan['plan-id']}")

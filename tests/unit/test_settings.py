@@ -174,3 +174,25 @@ def test_invalid_providers_and_retired_settings_are_refused(tmp_path: Path, text
 
 def test_the_token_of_a_client_is_not_a_setting() -> None:
     assert load_settings(environment={"SANDUR_TOKEN": "x"}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ({"s3.access": "vend"}, "s3.role_arn is missing"),
+        ({"s3.access": "vend", "s3.role_arn": "tables"}, "not the ARN of a role"),
+        ({"s3.access": "sign", "s3.access_key_id": "a"}, "only one of them is set"),
+        ({"s3.credential_lifetime": "PT14M"}, "expected PT15M to PT12H"),
+        ({"s3.credential_lifetime": "PT13H"}, "expected PT15M to PT12H"),
+        ({"s3.sts_endpoint": "sts.example"}, "is not a URL"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_refused(flags: dict[str, str], text: str) -> None:
+    with pytest.raises(BadRequest, match=text):
+        load_settings(flags=flags)
+
+
+def test_settings_of_temporary_credentials_that_fit_together_are_accepted() -> None:
+    flags = {"s3.access": "vend", "s3.role_arn": "arn:aws-cn:iam::1:role/r", "s3.credential_lifetime": "PT12H"}
+
+    assert load_settings(flags=flags).s3.access == "vend"

@@ -9,6 +9,7 @@ import msgspec
 from sandur.catalog.privileges import Rule, Verdict
 from sandur.catalog.restrictions import TableRestrictions
 from sandur.catalog.security import Decision, Group, ObjectGrants, Principal
+from sandur.catalog.storage_profiles import ClientAccess
 
 AuditKind = Literal["read", "change", "credential", "login", "security", "denial", "unauthenticated", "loss"]
 """`security`: a change of principals, groups, grants or owners. `login`: a token was requested. `loss`: records of this
@@ -61,10 +62,11 @@ class AuditedChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class AuditedCredentials(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Storage credentials that were given out, without the credentials."""
+    """Access to storage that was given out, without the credentials. `static` keys open the whole bucket."""
 
     prefixes: tuple[str, ...]
     mode: Literal["read", "write"]
+    access: ClientAccess | Literal[""] = ""
     expires_ms: int = 0
 
 

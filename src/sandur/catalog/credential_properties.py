@@ -1,9 +1,17 @@
 """Storage credentials as clients get them: properties of Iceberg, fields of Unity Catalog and Delta."""
 
+import hashlib
 from collections.abc import Mapping
-from typing import assert_never
+from typing import Final, assert_never
 
-from sandur.catalog.storage_profiles import StorageCredential, StorageProfile
+from sandur.catalog.storage_profiles import Cloud, StorageCredential, StorageProfile
+
+REFRESH_ENDPOINTS: Final[Mapping[Cloud, str]] = {
+    "s3": "client.refresh-credentials-endpoint",
+    "gcs": "gcs.oauth2.refresh-credentials-endpoint",
+    "azure": "adls.refresh-credentials-endpoint",
+}
+"""The property that names where a client of Iceberg gets new credentials."""
 
 
 def iceberg_properties(credential: StorageCredential) -> Mapping[str, str]:
@@ -116,3 +124,9 @@ def delta_config(credential: StorageCredential) -> Mapping[str, str]:
             return {"gcs.oauth-token": credential.oauth_token}
         case cloud:
             assert_never(cloud)
+
+
+def credential_epoch(credential: StorageCredential) -> str:
+    """A text that changes with every new credential, and reveals nothing about it."""
+    secrets = (credential.access_key_id, credential.session_token, credential.oauth_token, credential.sas_token)
+    return hashlib.sha256("\n".join((*secrets, str(credential.expires_ms))).encode()).hexdigest()

@@ -6,10 +6,10 @@ A lake without an access acts for the program itself, and nothing is checked. Ot
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.privileges import Chain, Link, Rule, SecurableType
+from sandur.catalog.privileges import READ_DATA, WRITE_DATA, Chain, Link, Rule, SecurableType
 from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Pointer
 from sandur.catalog.restrictions import refusal
 from sandur.catalog.security import (
@@ -129,6 +129,30 @@ def _check_restrictions(access: Access, authority: Authority, table: Link, rule:
     access.restrictions = authority.restrictions_for(access.caller, table)
     if access.restrictions and (reason := refusal(rule, table.name, access.capabilities)):
         raise Forbidden(f"{access.caller.name} may not do this: {reason}")
+
+
+DataRights = Literal["none", "read", "write"]
+"""What a caller may do with the files of a table."""
+
+
+def data_rights(lake: Lake, authority: Authority | None, chain: Chain) -> DataRights:
+    """What the caller may do with the files of the table that is last in the chain. Nothing is raised or noted.
+
+    Row filters and column masks cannot be applied to files: a caller whom they restrict may do nothing with them.
+    """
+    access = lake.access
+    if access is None or authority is None:
+        return "write"
+    if authority.restrictions_for(access.caller, chain[-1]):
+        return "none"
+    for rule, rights in _DATA_RIGHTS:
+        decision = authority.decision(access.caller, chain, rule)
+        if decision and decision.verdict.outcome == "allowed":
+            return rights
+    return "none"
+
+
+_DATA_RIGHTS: Final[tuple[tuple[Rule, DataRights], ...]] = ((WRITE_DATA, "write"), (READ_DATA, "read"))
 
 
 def viewer_of(lake: Lake, authority: Authority | None, container: Chain) -> Viewer | None:

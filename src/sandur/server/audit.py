@@ -103,7 +103,8 @@ def kind_of(ended: Ended) -> AuditKind:  # noqa: PLR0911 - one line per kind
         given = ended.notes.credentials if operation in _SIGNATURES else None
         return "read" if given and given.mode == "read" else "credential"
     if method in _READ_METHODS or operation in _READS:
-        return "read"
+        # Reads may be recorded in part. What gives away credentials is recorded always.
+        return "credential" if ended.notes.credentials else "read"
     if operation in _SECURITY or ended.protocol == _CONTROL or ended.notes.changes:
         return "security"
     return "change"

@@ -12,6 +12,7 @@ from sandur.errors import SandurError
 from sandur.operations.audit.trail import AuditTrail
 from sandur.operations.containers.catalogs import ensure_default_catalog
 from sandur.operations.counters import Count, Counters
+from sandur.operations.credentials.profiles import check_own_access
 from sandur.operations.identity.bootstrap import AdminSecret, bootstrap
 from sandur.operations.identity.signing_keys import SigningKeys
 from sandur.operations.janitors.schedule import Janitors
@@ -53,6 +54,7 @@ class RunningCatalog:
     async def start(self) -> None:
         """Probe the store and open the catalog; raises when the store cannot be used."""
         lake = await self.lakes.start()
+        await check_own_access(lake)
         await ensure_default_catalog(lake)
         if self._settings.authentication == "on":
             await self._keys.refresh()

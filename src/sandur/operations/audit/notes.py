@@ -8,6 +8,7 @@ import msgspec
 
 from sandur.catalog.audit import AuditedChange, AuditedCredentials
 from sandur.catalog.security import Caller
+from sandur.catalog.storage_profiles import ClientAccess
 
 
 class Notes(msgspec.Struct, gc=False):
@@ -48,7 +49,11 @@ def note_changes(changes: Sequence[AuditedChange]) -> None:
         notes.changes = (*notes.changes, *changes)
 
 
-def note_credentials(prefixes: Sequence[str], mode: Literal["read", "write"], *, expires_ms: int = 0) -> None:
-    """Note that the request was given storage credentials for these prefixes."""
+def note_credentials(
+    prefixes: Sequence[str], mode: Literal["read", "write"], *, access: ClientAccess, expires_ms: int = 0
+) -> None:
+    """Note that the request was given access to these prefixes of the storage, how, and until when."""
     if notes := current_notes.get():
-        notes.credentials = AuditedCredentials(prefixes=tuple(prefixes), mode=mode, expires_ms=expires_ms)
+        notes.credentials = AuditedCredentials(
+            prefixes=tuple(prefixes), mode=mode, access=access, expires_ms=expires_ms
+        )

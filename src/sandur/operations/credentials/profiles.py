@@ -1,14 +1,19 @@
 """The storage profile of a location: how its storage is reached, and how clients get access to it."""
 
+from typing import Final
+
 from sandur.catalog.locations import is_within, normalize_location
 from sandur.catalog.storage_access import azure_profile, gcs_profile, s3_profile
 from sandur.catalog.storage_profiles import StorageProfile
 from sandur.catalog.storage_registry import Credential, ExternalLocation, StorageRegistry, credential_of
-from sandur.errors import ServiceRefused, Unfit
+from sandur.errors import ServiceRefused, Unavailable, Unfit
 from sandur.operations.credentials.sealing import Sealing
 from sandur.operations.lake import Lake
 from sandur.settings import environment_variable
 from sandur.storage.credentials import azure, gcs, s3
+
+RECENT_MS: Final = 5_000
+"""How old the profiles may be by which a load of a table gives access to its files."""
 
 
 async def profile_of(lake: Lake, location: str) -> StorageProfile | None:
@@ -26,6 +31,27 @@ def needs_credentials(location: str) -> bool:
 async def read_profiles(lake: Lake) -> "Profiles":
     """The profiles of all locations, by a read of the registry that begins now."""
     return await lake.feature(_LastProfiles).read()
+
+
+def recent_profiles(lake: Lake) -> "Profiles | None":
+    """The profiles as this process read them in the last seconds; None if it has not.
+
+    A load of a table needs no read more for them: what they are used for lives much longer.
+    """
+    return lake.feature(_LastProfiles).recent
+
+
+async def check_own_access(lake: Lake) -> None:
+    """Raise Unfit if the settings let clients into the server's own bucket, and the server has no keys for that."""
+    profile = (await read_profiles(lake)).of(lake.area) if needs_credentials(lake.area) else None
+    if profile is None or profile.access == "none" or profile.cloud != "s3":
+        return
+    try:
+        await s3.profile_keys(profile)
+    except ServiceRefused as error:
+        raise Unfit(f"setting s3.access is {profile.access!r}: {error}") from error
+    except Unavailable:  # A machine's role may be reachable later; until then only credentials are unavailable.
+        return
 
 
 class Profiles:
@@ -125,13 +151,21 @@ class _LastProfiles:
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._last = Profiles(lake, StorageRegistry(), "")
+        self._read_ms: int | None = None
+
+    @property
+    def recent(self) -> Profiles | None:
+        is_recent = self._read_ms is not None and self._lake.clock.now_ms() < self._read_ms + RECENT_MS
+        return self._last if is_recent else None
 
     async def read(self) -> Profiles:
+        began_ms = self._lake.clock.now_ms()
         cell = self._lake.storage_registry()
         found = await cell.read()
         version = found.version if found else ""
         if self._last.version != version:
             self._last = Profiles(self._lake, found.value if found else StorageRegistry(), version)
+        self._read_ms = began_ms
         return self._last
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.location_claims import LocationClaim
@@ -174,7 +174,8 @@ async def _sign(lake: Lake, request: StorageRequest, homes: Sequence[Home]) -> S
     keys = await signer.keys(judged.profile)
     now_ms = lake.clock.now_ms()
     noted = judged.places[:_PLACES_NOTED_MAX]
-    note_credentials(noted, "read" if request.is_read else "write", expires_ms=now_ms + LIFETIME_MS)
+    mode: Literal["read", "write"] = "read" if request.is_read else "write"
+    note_credentials(noted, mode, access="sign", expires_ms=now_ms + LIFETIME_MS)
     return SignedRequest(request.uri, signed_headers(judged, keys, now_ms), request.is_read)
 
 

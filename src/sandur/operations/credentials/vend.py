@@ -10,7 +10,7 @@ from sandur.clock import Clock
 from sandur.errors import SandurError, ServiceRefused, Unavailable, Unsupported
 from sandur.operations.audit.notes import note_credentials
 from sandur.operations.counters import CREDENTIALS, Counters
-from sandur.operations.credentials.profiles import needs_credentials, read_profiles
+from sandur.operations.credentials.profiles import Profiles, needs_credentials, read_profiles
 from sandur.operations.lake import Lake, LruCache
 from sandur.storage.credentials import azure, gcs, s3
 from sandur.storage.retry import retried
@@ -29,6 +29,10 @@ Issue = Callable[[StorageProfile, AccessScope, Clock], Awaitable[StorageCredenti
 ISSUERS: Final[Mapping[Cloud, Issue]] = {"s3": s3.issue, "gcs": gcs.issue, "azure": azure.issue}
 
 
+class IssuerPaused(Unavailable):
+    """The issuer failed a moment ago, and is not called again for some seconds."""
+
+
 async def vend(lake: Lake, locations: Sequence[str], *, writes: bool) -> StorageCredential | None:
     """A credential for everything below the locations, for a caller that has been authorized already.
 
@@ -38,17 +42,32 @@ async def vend(lake: Lake, locations: Sequence[str], *, writes: bool) -> Storage
     profile = await shared_profile(lake, locations)
     if profile is None or profile.access in {"none", "sign"}:
         return None
-    scope = access_scope(locations, writes=writes)
-    credential = await lake.feature(CredentialCache).credential(profile, scope)
-    note_credentials(scope.locations, "write" if writes else "read", expires_ms=credential.expires_ms)
+    credential = await cached_credential(lake, profile, access_scope(locations, writes=writes))
+    note_vended(credential)
     return credential
 
 
-async def shared_profile(lake: Lake, locations: Sequence[str]) -> StorageProfile | None:
-    """The profile of all these locations. Raises Unsupported if they have different ones."""
+async def cached_credential(lake: Lake, profile: StorageProfile, scope: AccessScope) -> StorageCredential:
+    """A credential of the cache, or a new one. The caller notes it once the client gets it."""
+    return await lake.feature(CredentialCache).credential(profile, scope)
+
+
+def note_vended(credential: StorageCredential) -> None:
+    """Note for the audit trail that the client of the request gets the credential."""
+    scope = credential.scope
+    note_credentials(
+        scope.locations,
+        "write" if scope.writes else "read",
+        access=credential.profile.access,
+        expires_ms=credential.expires_ms,
+    )
+
+
+async def shared_profile(lake: Lake, locations: Sequence[str], known: Profiles | None = None) -> StorageProfile | None:
+    """The profile of all these locations, of the known ones if given. Raises Unsupported if they have different ones."""
     if not any(map(needs_credentials, locations)):
         return None
-    profiles = await read_profiles(lake)
+    profiles = known or await read_profiles(lake)
     found = [profiles.of(location) for location in locations]
     if any(profile != found[0] for profile in found):
         raise Unsupported("No credential for a table whose locations lie in storage with different credentials")
@@ -94,7 +113,7 @@ class CredentialCache:
     def _check_pause(self, profile: StorageProfile) -> None:
         failed_ms = self._failed_ms.get(profile)
         if failed_ms is not None and self._clock.now_ms() < failed_ms + PAUSE_MS:
-            raise Unavailable("The issuer of storage credentials failed a moment ago; try again in some seconds")
+            raise IssuerPaused("The issuer of storage credentials failed a moment ago; try again in some seconds")
 
     async def _issue(self, profile: StorageProfile, scope: AccessScope) -> StorageCredential:
         began_ms = self._clock.now_ms()

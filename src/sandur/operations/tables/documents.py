@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from sandur.catalog.garbage import written_version
-from sandur.catalog.identifiers import Identifier, Kind, Namespace
+from sandur.catalog.identifiers import Identifier, Kind
 from sandur.catalog.privileges import Chain
 from sandur.catalog.property_keys import without_client_keys
 from sandur.catalog.records import BoundRecord, Head, NameRecord, Request, head_of
@@ -36,10 +36,9 @@ from sandur.operations.access import (
 )
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import CELLS_MAX, BytesLruCache, Lake, LruCache
-from sandur.operations.tables.names import ResolvedName, name_not_found, resolve_name
+from sandur.operations.tables.names import ResolvedName, name_not_found, namespaces_behind, resolve_name
 from sandur.operations.transactions.resolution import effective_pointer, effective_record
 from sandur.storage.cell import Versioned, gather_all
-from sandur.storage.contract import Version
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
 
@@ -271,7 +270,6 @@ class LoadedTable(NamedTuple):
     table_uuid: str
     metadata_location: str | None = None
     etag: str | None = None
-    config: Mapping[str, str] = {}
     stage_id: str = ""
 
 
@@ -305,21 +303,40 @@ async def name_exists(lake: Lake, identifier: Identifier, kind: Kind) -> bool:
     return True
 
 
+class CurrentTable(NamedTuple):
+    """A table at one moment: its metadata file, and what the caller's rights on it depend on (A2).
+
+    `uuid` is that of its record, `places` are the addresses that the record has. Without a caller to check there is no
+    authority, and the chain is empty.
+    """
+
+    document: Document[TableMetadata]
+    uuid: str
+    places: tuple[str, ...]
+    authority: Authority | None
+    chain: Chain
+
+
 async def current_document(lake: Lake, identifier: Identifier) -> Document[TableMetadata]:
+    """The current metadata file of a table."""
+    return (await current_table(lake, identifier)).document
+
+
+async def current_table(lake: Lake, identifier: Identifier, *, situation: str = "") -> CurrentTable:
     """The current metadata file, by name, pointer and, if a transaction is pending on it, its record (T6).
 
     A cached file counts only if it still exists. Its existence is checked in the same round as name and pointer, unless
     reads are instant: then there is no round to save. The grants are read in that round, too (A1).
     """
     for _ in range(READS_MAX):
-        if lake.store.has_instant_reads and (known := await _known_document(lake, identifier)):
+        if lake.store.has_instant_reads and (known := await _known_table(lake, identifier, situation)):
             return known
-        if document := await _read_document(lake, identifier):
-            return document
+        if found := await _read_table(lake, identifier, situation):
+            return found
     raise Busy(f"{identifier}: it or the grants keep changing")
 
 
-async def _known_document(lake: Lake, identifier: Identifier) -> Document[TableMetadata] | None:
+async def _known_table(lake: Lake, identifier: Identifier, situation: str) -> CurrentTable | None:
     """The document that an earlier load found, if nothing that it depends on has changed; only with instant reads."""
     head = lake.feature(_validated_heads).get(identifier)
     authority = lake.feature(Security).last if lake.access else None
@@ -329,12 +346,13 @@ async def _known_document(lake: Lake, identifier: Identifier) -> Document[TableM
     if not await lake.store.are_current(head.versions):
         return None
     if authority:
-        require(lake, authority, head.chain, missing=name_not_found(identifier, "table"))
-    return await load_document(lake, TABLES, head.location)
+        require(lake, authority, head.chain, missing=name_not_found(identifier, "table"), situation=situation)
+    document = await load_document(lake, TABLES, head.location)
+    return CurrentTable(document, head.uuid, head.places, authority, head.chain)
 
 
-async def _read_document(lake: Lake, identifier: Identifier) -> Document[TableMetadata] | None:
-    """The document as the store has it now; None to read again, because it or the grants changed meanwhile (A2)."""
+async def _read_table(lake: Lake, identifier: Identifier, situation: str) -> CurrentTable | None:
+    """The table as the store has it now; None to read again, because it or the grants changed meanwhile (A2)."""
     confirmed, before = None, remembered_versions(lake, identifier)
     if lake.store.has_instant_reads:
         authority = await read_authority(lake)
@@ -355,7 +373,7 @@ async def _read_document(lake: Lake, identifier: Identifier) -> Document[TableMe
     if authority:
         missing = name_not_found(identifier, "table")
         chain = await name_chain(lake, authority, found, missing=missing)
-        require(lake, authority, chain, missing=missing)
+        require(lake, authority, chain, missing=missing, situation=situation)
         now = versions_read(lake, authority, found)
         unconfirmed = now if now != before else ()
     location = (await effective_head(lake, found)).metadata_location
@@ -372,7 +390,7 @@ async def _read_document(lake: Lake, identifier: Identifier) -> Document[TableMe
         document = await load_document(lake, TABLES, location)
     if lake.store.has_instant_reads:
         _remember_head(lake, authority, chain, found, location)
-    return document
+    return CurrentTable(document, found.uuid, found.pointer.value.places, authority, chain)
 
 
 class _ValidatedHead(NamedTuple):
@@ -382,6 +400,8 @@ class _ValidatedHead(NamedTuple):
     """
 
     location: str
+    uuid: str
+    places: tuple[str, ...]
     versions: Versions
     grants_version: str
     chain: Chain
@@ -398,7 +418,7 @@ def _remember_head(lake: Lake, authority: Authority | None, chain: Chain, found:
     A pending pointer depends on its transaction, too (T6).
     """
     store, key = lake.locations.holder(location)
-    pointer, namespaces = found.iceberg_pointer, _namespaces_behind(lake, found)
+    pointer, namespaces = found.iceberg_pointer, namespaces_behind(lake, found)
     if store is not lake.store or pointer is None or pointer.value.pending or namespaces is None:
         return
     file_version = None
@@ -407,6 +427,8 @@ def _remember_head(lake: Lake, authority: Authority | None, chain: Chain, found:
     if file_version:
         lake.feature(_validated_heads)[found.identifier] = _ValidatedHead(
             location,
+            found.uuid,
+            pointer.value.places,
             (
                 *(manifest_versions(lake, authority) if authority else ()),
                 (lake.layout.name(found.identifier), found.name.version),
@@ -417,26 +439,6 @@ def _remember_head(lake: Lake, authority: Authority | None, chain: Chain, found:
             authority.version if authority else "",
             chain,
         )
-
-
-def _namespaces_behind(lake: Lake, found: ResolvedName) -> Sequence[tuple[str, Version]] | None:
-    """The namespaces that the name depends on (N4), with their versions; None if that is not certain.
-
-    A name or a namespace that is `new` exists only with the namespace it was made for; an `active` one by itself.
-    """
-    state: str = found.name.value.state
-    if state == "active":
-        return ()
-    versions: list[tuple[str, Version]] = []
-    namespace_id = found.name.value.namespace_id
-    parent: Namespace | None = found.identifier.namespace
-    while state == "new" and parent is not None:
-        record = lake.namespace(parent).last_seen
-        if record is None or record.value.id != namespace_id:
-            return None
-        versions.append((lake.layout.namespace(parent), record.version))
-        state, namespace_id, parent = record.value.state, record.value.parent_id, parent.parent
-    return versions if state in {"active", "new"} else None
 
 
 async def _confirm_last_head(lake: Lake, identifier: Identifier) -> str | None:

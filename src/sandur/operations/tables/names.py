@@ -5,7 +5,7 @@ A reader asks what exists under a name (`resolve_name`). A writer first finishes
 """
 
 import functools
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, NamedTuple, TypeVar, get_args
 
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from sandur.operations.transactions.resolution import (
     resolve_pending_name,
 )
 from sandur.storage.cell import Attempts, Cell, Versioned, gather_all
-from sandur.storage.contract import ABSENT, Expected
+from sandur.storage.contract import ABSENT, Expected, Version
 
 P = TypeVar("P", Catalog, NamespaceRecord)
 B = TypeVar("B", bound=BoundRecord)
@@ -357,3 +357,23 @@ async def finish_drop(lake: Lake, identifier: Identifier, dropped: NameRecord) -
 def dropped_record(record: BoundRecord, identifier: Identifier, *, by: str, now_ms: int) -> BoundRecord:
     """The record of a dropped table: it keeps its head, the request that dropped it, and the last name."""
     return replace(record, state="dropped", dropped_as=identifier, by=by, updated_ms=now_ms)
+
+
+def namespaces_behind(lake: Lake, found: ResolvedName) -> Sequence[tuple[str, Version]] | None:
+    """The namespaces that the name depends on (N4), with their versions; None if that is not certain.
+
+    A name or a namespace that is `new` exists only with the namespace it was made for; an `active` one by itself.
+    """
+    state: str = found.name.value.state
+    if state == "active":
+        return ()
+    versions: list[tuple[str, Version]] = []
+    namespace_id = found.name.value.namespace_id
+    parent: Namespace | None = found.identifier.namespace
+    while state == "new" and parent is not None:
+        record = lake.namespace(parent).last_seen
+        if record is None or record.value.id != namespace_id:
+            return None
+        versions.append((lake.layout.namespace(parent), record.version))
+        state, namespace_id, parent = record.value.state, record.value.parent_id, parent.parent
+    return versions if state in {"active", "new"} else None

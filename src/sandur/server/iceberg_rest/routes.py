@@ -4,6 +4,7 @@ from typing import Final
 
 from sandur.catalog import privileges
 from sandur.catalog.privileges import OPEN, Needs
+from sandur.operations.credentials.table_access import SITUATION
 from sandur.server.app import Dialect, Route, Router
 from sandur.server.context import Call
 from sandur.server.http import Answer
@@ -20,12 +21,15 @@ _VIEW: Final = _NAMESPACE + "/views/{view}"
 _AT_LOCATION: Final = {"location": privileges.CREATE_EXTERNAL_TABLE}
 _COMMIT: Final = {"relocate": privileges.MANAGED, "create": privileges.CREATE_TABLE, **_AT_LOCATION}
 _TRANSACTION: Final = {**_COMMIT, "view": privileges.MANAGED, "create view": privileges.CREATE_VIEW}
-_CREATE_TABLE: Final = Needs("schema", privileges.CREATE_TABLE, _AT_LOCATION)
+# With credentials for the files, which a client may want together with a table or a plan.
+_CREDENTIALS: Final = {SITUATION: privileges.READ_DATA}
+_CREATE_TABLE: Final = Needs("schema", privileges.CREATE_TABLE, {**_AT_LOCATION, **_CREDENTIALS})
 _READ_TABLE: Final = Needs("table", privileges.READ_TABLE)
 _SCAN_TABLE: Final = Needs("table", privileges.SCAN_TABLE)
 _SIGNED: Final = {"write": privileges.WRITE_DATA}
 _SIGN: Final = Needs("table", privileges.READ_DATA, {**_SIGNED, "staged": privileges.CREATE_TABLE})
 _SIGN_LOCATED: Final = Needs("table", privileges.READ_DATA, _SIGNED)
+_PLAN_SCAN: Final = Needs("table", privileges.SCAN_TABLE, _CREDENTIALS)
 
 
 async def get_config(call: Call) -> Answer:
@@ -63,7 +67,7 @@ ROUTES: Final = (
         Needs(
             "schema",
             privileges.CREATE_TABLE,
-            {**_AT_LOCATION, "files": privileges.READ_FILES, "overwrite": privileges.MANAGED},
+            {**_AT_LOCATION, **_CREDENTIALS, "files": privileges.READ_FILES, "overwrite": privileges.MANAGED},
         ),
     ),
     Route("GET", _TABLE, "loadTable", tables.load, _READ_TABLE),
@@ -77,8 +81,15 @@ ROUTES: Final = (
     ),
     Route("HEAD", _TABLE, "tableExists", tables.exists, _READ_TABLE),
     Route("POST", _TABLE + "/unregister", "unregisterTable", tables.unregister, Needs("table", privileges.MANAGED)),
-    Route("POST", _TABLE + "/plan", "planTableScan", tables.plan_scan, _SCAN_TABLE),
-    Route("GET", _TABLE + "/plan/{plan-id}", "fetchPlanningResult", tables.fetch_plan, _SCAN_TABLE),
+    Route(
+        "GET",
+        _TABLE + "/credentials",
+        "loadCredentials",
+        tables.load_credentials,
+        Needs("table", privileges.READ_DATA),
+    ),
+    Route("POST", _TABLE + "/plan", "planTableScan", tables.plan_scan, _PLAN_SCAN),
+    Route("GET", _TABLE + "/plan/{plan-id}", "fetchPlanningResult", tables.fetch_plan, _PLAN_SCAN),
     Route("DELETE", _TABLE + "/plan/{plan-id}", "cancelPlanning", tables.cancel_plan, _SCAN_TABLE),
     Route("POST", _TABLE + "/tasks", "fetchScanTasks", tables.fetch_scan_tasks, _SCAN_TABLE),
     Route("POST", _TABLE + "/metrics", "reportMetrics", tables.metrics, _READ_TABLE),

@@ -3,10 +3,12 @@
 Metadata is spliced into answers as stored, never re-encoded.
 """
 
+import functools
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, Literal, NamedTuple, Protocol, assert_never
+from urllib.parse import quote
 
 import msgspec
 
@@ -22,6 +24,8 @@ from sandur.iceberg.requests import (
     decode_transaction,
 )
 from sandur.iceberg.scan.requests import decode_scan_request
+from sandur.operations.credentials import table_access
+from sandur.operations.credentials.table_access import NO_ACCESS, Delegated
 from sandur.operations.index.lists import list_names
 from sandur.operations.lake import BytesLruCache, Lake
 from sandur.operations.planning import plans
@@ -30,13 +34,14 @@ from sandur.operations.tables import history, reports
 from sandur.operations.tables import register as registration
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
-from sandur.operations.tables.documents import NotModified
+from sandur.operations.tables.documents import LoadedTable, NotModified
 from sandur.operations.tables.drop import drop_name, unregister_table
 from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.server.context import Call, whole_number
 from sandur.server.errors import error_object
 from sandur.server.http import CACHE_CONTROL, ETAG, JSON, NO_CONTENT, VARY, Answer, Headers, decode_segment, json_answer
+from sandur.server.iceberg_rest.delegation import NOTHING, accepted, access_fields
 from sandur.server.iceberg_rest.errors import ERRORS
 
 SEPARATOR: Final = "%1F"
@@ -45,14 +50,18 @@ SEPARATOR: Final = "%1F"
 _ENCODED_SEPARATOR: Final = re.compile(rb"%1[Ff]|\x1f")
 
 encode: Final = msgspec.json.Encoder().encode
-_NO_CONFIG: Final = b',"config":{}}'
 _STAGE_REQUIREMENTS: Final = b',"requirements":[{"type":"assert-create"}]}'
 _STAGE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
 
 # An answer is for one client: it depends on the principal, the workspace and the delegation.
 _VARY: Final = (VARY, b"Authorization, X-Iceberg-Access-Delegation, X-Sandur-Tenant, X-Sandur-Workspace")
 PRIVATE: Final = ((CACHE_CONTROL, b"private"), _VARY)
+SECRET: Final = ((CACHE_CONTROL, b"private, no-store"), _VARY)
+"""For answers with credentials: no cache on the way may keep them."""
+
 _LOADED: Final = (JSON, *PRIVATE)
+_LOADED_WITH_SECRETS: Final = (JSON, *SECRET)
+_PATHS_REMEMBERED_MAX: Final = 8_192
 _CACHED_ENTRIES_MIN: Final = 100
 _CACHED_LISTS_MAX: Final = 1_000
 _CACHED_BYTES_MAX: Final = 64 << 20
@@ -157,8 +166,7 @@ async def create(call: Call) -> Answer:
     stage_id = _stage_id(call)
     request = call.request(stage_id) if stage_id else call.request()
     loaded = await create_table(call.lake, namespace_of(call), body, request, stage_id=stage_id)
-    answer = loaded_body(loaded, loaded.config)
-    return Answer(200, _with_stage(answer, loaded.stage_id) if loaded.stage_id else answer, _headers(loaded.etag))
+    return await _created_answer(call, body.name, loaded)
 
 
 def _stage_id(call: Call) -> str:
@@ -174,21 +182,51 @@ def _with_stage(answer: bytes, stage_id: str) -> bytes:
     return answer[: -len(b"}")] + b',"stage-id":' + encode(stage_id) + _STAGE_REQUIREMENTS
 
 
+async def _created_answer(call: Call, name: str, loaded: LoadedTable) -> Answer:
+    """The answer to a request that created a table, with access to its files if the client wants that."""
+    identifier, delegated = Identifier(*namespace_of(call), name), NO_ACCESS
+    if accepts := accepted(call):
+        delegated = await table_access.access_to_created(call.lake, identifier, loaded, accepts)
+    return _loaded_answer(call, identifier, loaded, delegated)
+
+
+def _loaded_answer(call: Call, identifier: Identifier, loaded: LoadedTable, delegated: Delegated) -> Answer:
+    fields = access_fields(call, identifier, delegated, credentials_path(identifier))
+    body = loaded_body(loaded, *fields)
+    headers = _headers(loaded.etag, has_secrets=fields is not NOTHING)
+    return Answer(200, _with_stage(body, loaded.stage_id) if loaded.stage_id else body, headers)
+
+
 async def load(call: Call) -> Answer:
     lake, identifier, snapshots = call.lake, table_of(call), _snapshots(call)
     etag = _etag(call.http.header(b"if-none-match"))
-    loaded = await operations.load_table(lake, identifier, snapshots=snapshots, if_none_match=etag)
+    delegated, accepts = NO_ACCESS, accepted(call)
+    loaded: LoadedTable | NotModified
+    if accepts:
+        loaded, delegated = await table_access.load_with_access(
+            lake, identifier, accepts, snapshots=snapshots, if_none_match=etag
+        )
+    else:
+        loaded = await operations.load_table(lake, identifier, snapshots=snapshots, if_none_match=etag)
     if call.access and call.access.restrictions:
         # The tag does not depend on the restrictions, so a client must not keep a restricted answer by it.
         if isinstance(loaded, NotModified):
             loaded = await operations.load_table(lake, identifier, snapshots=snapshots)
         if not isinstance(loaded, NotModified):
-            body = loaded_body(loaded, loaded.config)[: -len(b"}")]
+            body = loaded_body(loaded)[: -len(b"}")]
             restrictions = b',"read-restrictions":' + encode(call.access.restrictions) + b"}"
             return Answer(200, body + restrictions, _headers(None))
     if isinstance(loaded, NotModified):
         return Answer(304, b"", (*PRIVATE, (ETAG, _quoted(loaded.etag))))
-    return Answer(200, loaded_body(loaded, loaded.config), _headers(loaded.etag))
+    return _loaded_answer(call, identifier, loaded, delegated)
+
+
+async def load_credentials(call: Call) -> Answer:
+    """New credentials for the files of a table, for a client whose credentials expire."""
+    identifier = table_of(call)
+    found = await table_access.load_access(call.lake, identifier)
+    _, credentials = access_fields(call, identifier, Delegated(found), credentials_path(identifier))
+    return json_answer(b'{"storage-credentials":' + (credentials or b"[]") + b"}", *SECRET)
 
 
 async def exists(call: Call) -> Answer:
@@ -241,7 +279,7 @@ async def register_table(call: Call) -> Answer:
         overwrite=bool(body.overwrite),
         request=call.request(),
     )
-    return Answer(200, loaded_body(loaded, loaded.config), _headers(loaded.etag))
+    return await _created_answer(call, body.name, loaded)
 
 
 async def metrics(call: Call) -> Answer:
@@ -269,14 +307,27 @@ async def commit_tables(call: Call) -> Answer:
 async def plan_scan(call: Call) -> Answer:
     scan = decode_scan_request(call.http.body)
     result = await plans.plan_table_scan(call.lake, table_of(call), scan, call.request())
-    return json_answer(_result_body(result, call, names_plan=True), *PRIVATE)
+    return await _plan_answer(call, result, names_plan=True)
 
 
 async def fetch_plan(call: Call) -> Answer:
     result = await plans.fetch_planning_result(
         call.lake, table_of(call), call.value("plan-id"), principal=call.identity.principal
     )
-    return json_answer(_result_body(result, call, names_plan=False), *PRIVATE)
+    return await _plan_answer(call, result, names_plan=False)
+
+
+async def _plan_answer(call: Call, result: plans.Result, *, names_plan: bool) -> Answer:
+    """The answer about a plan; a completed one comes with access to the files, if the client wants that."""
+    body, accepts = _result_body(result, call, names_plan=names_plan), accepted(call)
+    if not accepts or not isinstance(result, plans.Completed):
+        return json_answer(body, *PRIVATE)
+    identifier = table_of(call)
+    delegated = await table_access.scan_access(call.lake, identifier, accepts)
+    _, credentials = access_fields(call, identifier, delegated, credentials_path(identifier))
+    if not credentials:
+        return json_answer(body, *PRIVATE)
+    return json_answer(body[: -len(b"}")] + b',"storage-credentials":' + credentials + b"}", *SECRET)
 
 
 async def cancel_plan(call: Call) -> Answer:
@@ -304,8 +355,9 @@ def _etag(if_none_match: str | None) -> str | None:
     return if_none_match.split(",", 1)[0].strip().removeprefix("W/").strip('"')
 
 
-def _headers(etag: str | None) -> Headers:
-    return _LOADED if etag is None else (*_LOADED, (ETAG, _quoted(etag)))
+def _headers(etag: str | None, *, has_secrets: bool = False) -> Headers:
+    headers = _LOADED_WITH_SECRETS if has_secrets else _LOADED
+    return headers if etag is None else (*headers, (ETAG, _quoted(etag)))
 
 
 def _quoted(etag: str) -> bytes:
@@ -336,10 +388,18 @@ def _result_body(result: plans.Result, call: Call, *, names_plan: bool) -> bytes
             assert_never(result)
 
 
-def loaded_body(loaded: Loaded, config: Mapping[str, str]) -> bytes:
-    """The answer to a load: the metadata, its location unless it is staged, and the configuration of the client."""
-    end = b',"config":' + encode(config) + b"}" if config else _NO_CONFIG
+def loaded_body(loaded: Loaded, config: bytes = b"", credentials: bytes = b"") -> bytes:
+    """The answer to a load: the metadata, its location unless it is staged, and what the client uses, as JSON."""
+    end = b',"config":' + (config or b"{}") + (b',"storage-credentials":' + credentials if credentials else b"") + b"}"
     return b"".join((_beginning(loaded), loaded.metadata, end))
+
+
+@functools.lru_cache(_PATHS_REMEMBERED_MAX)
+def credentials_path(identifier: Identifier) -> str:
+    """Where a client gets new credentials for a table, relative to the address of the catalog, as Java resolves it."""
+    namespace = SEPARATOR.join(quote(level, safe="") for level in identifier.levels)
+    name = quote(identifier.name, safe="")
+    return f"v1/{quote(identifier.catalog, safe='')}/namespaces/{namespace}/tables/{name}/credentials"
 
 
 def committed_body(loaded: Loaded) -> bytes:

@@ -86,4 +86,4 @@ async def load_function(call: Call) -> Answer:
 
 
 def _answer(loaded: Loaded) -> Answer:
-    return json_answer(loaded_body(loaded, {}), *PRIVATE)
+    return json_answer(loaded_body(loaded), *PRIVATE)

@@ -1,0 +1,75 @@
+"""Access delegation: what a client that sends `X-Iceberg-Access-Delegation` gets for the files of a table."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final, assert_never
+
+import msgspec
+import structlog
+
+from sandur.catalog.credential_properties import REFRESH_ENDPOINTS, credential_prefix, iceberg_properties
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.storage_profiles import ClientAccess, StorageCredential
+from sandur.operations.credentials.table_access import Delegated, FileAccess
+from sandur.operations.credentials.vend import IssuerPaused
+from sandur.server.context import Call
+
+log = structlog.get_logger()
+
+_encode: Final = msgspec.json.Encoder().encode
+_MODES: Final[Mapping[str, frozenset[ClientAccess]]] = {
+    "vended-credentials": frozenset({"vend", "static"}),
+    "remote-signing": frozenset({"sign"}),
+}
+_HEADERS_REMEMBERED_MAX: Final = 64
+_ENCODED_MAX: Final = 1_024
+
+NOTHING: Final = (b"", b"")
+
+
+def accepted(call: Call) -> frozenset[ClientAccess]:
+    """The kinds of access that the client accepts; none if it does not delegate."""
+    header = call.http.header(b"x-iceberg-access-delegation")
+    return _accepted(header) if header else frozenset()
+
+
+@lru_cache(_HEADERS_REMEMBERED_MAX)
+def _accepted(header: str) -> frozenset[ClientAccess]:
+    modes = [_MODES.get(mode.strip().lower(), frozenset[ClientAccess]()) for mode in header.split(",")]
+    return frozenset[ClientAccess]().union(*modes)
+
+
+def access_fields(call: Call, identifier: Identifier, delegated: Delegated, endpoint: str) -> tuple[bytes, bytes]:
+    """The properties of the client and its storage credentials, both as JSON; empty if there are none.
+
+    `endpoint` is where the client gets new credentials. An access that failed is logged: its client gets the metadata
+    alone.
+    """
+    if delegated.failure and not isinstance(delegated.failure, IssuerPaused):
+        log.warning(
+            "no storage credentials",
+            table=str(identifier),
+            reason=f"{type(delegated.failure).__name__}: {delegated.failure}",
+            request_id=call.http.request_id,
+        )
+    return _fields_of(delegated.access, endpoint) if delegated.access else NOTHING
+
+
+def _fields_of(access: FileAccess, endpoint: str) -> tuple[bytes, bytes]:
+    match access.profile.access:
+        case "vend" | "static":
+            return _encoded(access.credential, endpoint) if access.credential else NOTHING
+        case "sign" | "none":
+            return NOTHING
+        case kind:
+            assert_never(kind)
+
+
+@lru_cache(_ENCODED_MAX)
+def _encoded(credential: StorageCredential, endpoint: str) -> tuple[bytes, bytes]:
+    """The properties, for older clients, and the one entry of the list, for newer ones. Both contain the credential."""
+    properties = dict(iceberg_properties(credential))
+    if credential.expires_ms:
+        properties[REFRESH_ENDPOINTS[credential.profile.cloud]] = endpoint
+    encoded = _encode(properties)
+    return encoded, b'[{"prefix":' + _encode(credential_prefix(credential)) + b',"config":' + encoded + b"}]"
