@@ -130,7 +130,9 @@ async def test_a_credential_that_is_issued_during_a_change_is_for_the_table_it_c
     before = content(await load(world.lake, T))["location"]
     world.sts.may_answer.clear()
     loading = asyncio.create_task(world.load())
-    await world.sts.is_asked.wait()
+    asked = asyncio.create_task(world.sts.is_asked.wait())
+    await asyncio.wait([loading, asked], return_when=asyncio.FIRST_COMPLETED)
+    assert asked.done()
 
     await CHANGES[change](world.another_server())
     world.sts.may_answer.set()

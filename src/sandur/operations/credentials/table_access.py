@@ -135,7 +135,9 @@ async def _table_and_profiles(
     return await gather_all((current_table(lake, identifier, situation=situation), read_profiles(lake)))
 
 
-async def _table_access(lake: Lake, table: CurrentTable, accepts: Accepts, *, reads_only: bool = False) -> Delegated:
+async def _table_access(
+    lake: Lake, table: CurrentTable, accepts: Accepts, profiles: Profiles | None, *, reads_only: bool = False
+) -> Delegated:
     try:
         scope = _scope_of(lake, table, reads_only=reads_only)
     except Invalid as error:  # A table of an older release, at a place that would be refused today.

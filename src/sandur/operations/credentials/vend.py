@@ -64,7 +64,7 @@ def note_vended(credential: StorageCredential) -> None:
 
 
 async def shared_profile(lake: Lake, locations: Sequence[str], known: Profiles | None = None) -> StorageProfile | None:
-    """The profile of all these locations, of the known ones if given. Raises Unsupported if they have different ones."""
+    """The profile of all these locations, of the known ones if given. Unsupported if they have different ones."""
     if not any(map(needs_credentials, locations)):
         return None
     profiles = known or await read_profiles(lake)
