@@ -3,7 +3,7 @@
 import base64
 import binascii
 import re
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -42,9 +42,9 @@ class ServiceAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StorageRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The object `storage` in a request. It contains secrets."""
+    """The object `storage` in a request. It contains secrets, so errors quote nothing of it."""
 
-    access: ClientAccess | None = None
+    access: str | None = None
     endpoint: str | None = None
     region: str | None = None
     path_style: bool | None = None
@@ -110,7 +110,7 @@ def checked_storage(request: StorageRequest, *, has_role: bool) -> StorageFields
     _check_texts(request)
     account = request.service_account
     fields = StorageFields(
-        access=request.access or "none",
+        access="none",
         endpoint=request.endpoint or "",
         region=request.region or "",
         path_style=request.path_style,
@@ -119,7 +119,7 @@ def checked_storage(request: StorageRequest, *, has_role: bool) -> StorageFields
         account_name=request.account_name or "",
         service_account_email=account.client_email if account else "",
     )
-    return replace(fields, access=_checked_access(request.access, fields, has_role=has_role))
+    return replace(fields, access=_checked_access(request.access or "", fields, has_role=has_role))
 
 
 def secrets_of(request: StorageRequest, credential_id: str) -> StorageSecrets | None:
@@ -135,8 +135,11 @@ def secrets_of(request: StorageRequest, credential_id: str) -> StorageSecrets | 
     return replace(secrets, credential_id=credential_id)
 
 
-def _checked_access(wanted: ClientAccess | None, fields: StorageFields, *, has_role: bool) -> ClientAccess:
+def _checked_access(text: str, fields: StorageFields, *, has_role: bool) -> ClientAccess:
     """What clients get: what the request says, if it is possible; otherwise temporary credentials."""
+    wanted = next((known for known in get_args(ClientAccess) if known == text), None)
+    if text and wanted is None:
+        raise Invalid(f"Invalid storage.access: expected one of {', '.join(get_args(ClientAccess))}")
     has_keys = bool(fields.access_key_id)
     if fields.account_name or fields.service_account_email:
         if wanted in {"sign", "static"}:
@@ -162,12 +165,16 @@ def _check_texts(request: StorageRequest) -> None:
     for name in ("endpoint", "sts_endpoint"):
         if text := getattr(request, name):
             check_url(f"storage.{name}", text)
-    for name, pattern in (("region", _REGION), ("access_key_id", _KEY_ID), ("account_name", _ACCOUNT)):
+    for name, pattern, expected in (
+        ("region", _REGION, "1 to 64 letters, digits and hyphens"),
+        ("access_key_id", _KEY_ID, "1 to 256 printable characters without spaces"),
+        ("account_name", _ACCOUNT, "3 to 24 lower case letters and digits"),
+    ):
         text = getattr(request, name)
         if text and not pattern.match(text):
-            raise Invalid(f"Invalid storage.{name} {text[:100]!r}")
+            raise Invalid(f"Invalid storage.{name}: expected {expected}")
     if request.secret_access_key and not _KEY_ID.match(request.secret_access_key):
-        raise Invalid("Invalid storage.secret_access_key: expected 1 to 256 printable characters")
+        raise Invalid("Invalid storage.secret_access_key: expected 1 to 256 printable characters without spaces")
     if request.account_key and not _is_base64(request.account_key):
         raise Invalid("Invalid storage.account_key: expected Base64")
     if request.service_account:
@@ -186,7 +193,8 @@ def _check_service_account(account: ServiceAccount) -> None:
 
 def check_url(what: str, text: str) -> None:
     """Raise Invalid unless the text is the URL of a service: http or https, a host, no user, query or fragment."""
-    problem = Invalid(f"Invalid {what} {text[:100]!r}: expected http://HOST or https://HOST")
+    # Without the text: it may contain a password, or be a secret in the wrong field.
+    problem = Invalid(f"Invalid {what}: expected http://HOST or https://HOST, without a user, a query or a fragment")
     if len(text) > TEXT_CHARS_MAX or not text.isascii() or not text.isprintable() or " " in text:
         raise problem
     try:

@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sandur.catalog.storage_access import ServiceAccount, StorageRequest, StorageSecrets
 from sandur.operations.credentials.sealing import new_sealing_key
@@ -214,6 +217,41 @@ async def test_a_file_system_takes_any_credential(sealed: Unity, tmp_path: Path)
     await sealed.made("/credentials", {"name": "k", "storage": AZURE})
 
     await sealed.made("/external-locations", {"name": "l", "url": f"file://{tmp_path}/x", "credential_name": "k"})
+
+
+_TEXTS: Final = st.one_of(
+    st.sampled_from(
+        ["", SECRET, "vend", "http://[", "http://a:b@c", "https://s3.amazonaws.com", "\u0000", "x" * 3_000]
+    ),
+    st.text(max_size=20),
+)
+_VALUES: Final = st.one_of(_TEXTS, st.none(), st.booleans(), st.integers(), st.just({}), st.just(ACCOUNT), st.just([]))
+_BODIES: Final = st.dictionaries(
+    st.one_of(st.sampled_from([field.name for field in msgspec.structs.fields(StorageRequest)]), st.text(max_size=5)),
+    _VALUES,
+    max_size=6,
+)
+
+
+async def test_no_body_breaks_the_server_or_comes_back_with_a_secret(sealed: Unity) -> None:
+    bodies: list[Json] = []
+
+    @settings(max_examples=300, database=None)
+    @given(_BODIES, st.booleans())
+    def collect(storage: Json, has_role: bool) -> None:  # noqa: FBT001 - given by Hypothesis
+        bodies.append({"storage": storage, **({"aws_iam_role": ROLE} if has_role else {})})
+
+    collect()
+    for number, body in enumerate(bodies):
+        answer = await sealed.post("/credentials", {"name": f"k{number}", **body})
+
+        assert answer.status_code in {200, 400}, (body, answer.text)
+        is_public = body["storage"].get("access_key_id") == SECRET
+        assert is_public or not secrets_in(answer.text), (body, answer.text)
+        if answer.status_code == 400:
+            assert code(answer) == (400, "INVALID_ARGUMENT")
+        else:
+            assert (await sealed.get(f"/credentials/k{number}")).json() == answer.json()
 
 
 def test_secrets_are_not_in_the_text_of_values() -> None:
