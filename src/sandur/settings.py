@@ -295,7 +295,20 @@ def _fitting(settings: Settings) -> Settings:
         raise BadRequest(f"setting s3.credential_lifetime is {s3.credential_lifetime}: expected PT15M to PT12H")
     if s3.sts_endpoint and not s3.sts_endpoint.startswith(("http://", "https://")):
         raise BadRequest(f"setting s3.sts_endpoint: {s3.sts_endpoint!r} is not a URL: expected http:// or https://")
+    _check_clouds(settings.gcs, settings.azure)
     return settings
+
+
+def _check_clouds(gcs: GcsSettings, azure: AzureSettings) -> None:
+    if gcs.sts_endpoint and not gcs.sts_endpoint.startswith(("http://", "https://")):
+        raise BadRequest(f"setting gcs.sts_endpoint: {gcs.sts_endpoint!r} is not a URL: expected http:// or https://")
+    if azure.access == "vend" and not azure.hierarchical:
+        raise BadRequest(
+            "setting azure.access is 'vend', and azure.hierarchical is false: without a hierarchical namespace, a "
+            "signature for one table opens the whole container"
+        )
+    if not CREDENTIAL_SECONDS_MIN <= seconds_of(azure.credential_lifetime) <= CREDENTIAL_SECONDS_MAX:
+        raise BadRequest(f"setting azure.credential_lifetime is {azure.credential_lifetime}: expected PT15M to PT12H")
 
 
 def seconds_of(duration: str) -> int:

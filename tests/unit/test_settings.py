@@ -185,6 +185,10 @@ def test_the_token_of_a_client_is_not_a_setting() -> None:
         ({"s3.credential_lifetime": "PT14M"}, "expected PT15M to PT12H"),
         ({"s3.credential_lifetime": "PT13H"}, "expected PT15M to PT12H"),
         ({"s3.sts_endpoint": "sts.example"}, "is not a URL"),
+        ({"gcs.sts_endpoint": "sts.example"}, "is not a URL"),
+        ({"azure.access": "vend"}, "opens the whole container"),
+        ({"azure.credential_lifetime": "PT14M"}, "expected PT15M to PT12H"),
+        ({"azure.credential_lifetime": "P1D"}, "expected PT15M to PT12H"),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(flags: dict[str, str], text: str) -> None:
