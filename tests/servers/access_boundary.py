@@ -1,6 +1,7 @@
 """Credential access boundaries as Google evaluates them: rules, roles, and conditions in a part of CEL.
 
-Written from Google's documentation and without the code that makes boundaries, so that each is tested by the other.
+It shares no code with what makes boundaries, so that each is tested by the other. Both are our reading of Google's
+documentation: only Google shows how Google evaluates a condition.
 """
 
 import json
