@@ -89,3 +89,22 @@ def migrate_plain_table(spark: SparkSession, *, catalog: str, folder: str, query
     rows = [row[0] for row in own.sql("SELECT * FROM default.migrated").collect()]
     own.sql(f"DROP TABLE {catalog}.default.migrated")
     return migrated, rows
+
+
+def table_location(spark: SparkSession, *, table: str) -> str:
+    """Where a table lies."""
+    return str(_loaded(spark, table).location())
+
+
+def write_file(spark: SparkSession, *, table: str, location: str = "") -> None:
+    """Write a file with the file access of a table; without a location, into the table itself."""
+    loaded = _loaded(spark, table)
+    stream = loaded.io().newOutputFile(location or f"{loaded.location()}/data/written").createOrOverwrite()
+    stream.write(bytearray(b"written by Spark"))
+    stream.close()
+
+
+def _loaded(spark: SparkSession, table: str) -> Any:
+    """A table of Iceberg's Java library."""
+    util = spark.sparkContext._jvm.org.apache.iceberg.spark.Spark3Util  # type: ignore[union-attr]
+    return util.loadIcebergTable(spark._jsparkSession, table)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
 
 from tests.interop.engines.session_io import answer_lines, taken_output
 
@@ -38,8 +39,13 @@ class Verbs:
         self._catalog.load_table(table).delete(f"id == {id_}")
 
     def read(self, table: str) -> list[list[Any]]:
-        found = self._catalog.load_table(table).scan().to_arrow().to_pylist()
-        return sorted([row[name] for name in COLUMNS] for row in found)
+        return _rows(self._catalog.load_table(table))
+
+    def read_after(self, table: str, other: str) -> list[list[Any]]:
+        """Read a table that was loaded before another one was read: both share one connection to S3."""
+        loaded = self._catalog.load_table(table)
+        _rows(self._catalog.load_table(other))
+        return _rows(loaded)
 
     def open(self, table: str, location: str) -> int:
         """The length of a file, opened with the file access of a table."""
@@ -53,6 +59,10 @@ class Verbs:
     def properties(self, table: str) -> dict[str, str]:
         """How the table's files are accessed."""
         return {key: str(value) for key, value in self._catalog.load_table(table).io.properties.items()}
+
+
+def _rows(table: Table) -> list[list[Any]]:
+    return sorted([row[name] for name in COLUMNS] for row in table.scan().to_arrow().to_pylist())
 
 
 def _arrow(rows: list[list[Any]]) -> pa.Table:
