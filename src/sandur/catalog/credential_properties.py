@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final, assert_never
 
-from sandur.catalog.storage_profiles import Cloud, StorageCredential, StorageProfile
+from sandur.catalog.storage_profiles import DEFAULT_REGION, Cloud, StorageCredential, StorageProfile
 
 REFRESH_ENDPOINTS: Final[Mapping[Cloud, str]] = {
     "s3": "client.refresh-credentials-endpoint",
@@ -35,6 +35,24 @@ def s3_client_properties(profile: StorageProfile) -> Mapping[str, str]:
     if profile.endpoint:
         properties["s3.endpoint"] = profile.endpoint
     return properties
+
+
+def signing_properties(profile: StorageProfile, endpoint: str) -> Mapping[str, str]:
+    """The properties by which Iceberg's clients have their requests to S3 signed.
+
+    `endpoint` is relative to the address of the catalog, which each client knows; the server may not know its own.
+    PyIceberg can have them signed only with s3fs, and would choose another library.
+    """
+    region = profile.region or DEFAULT_REGION
+    return {
+        **s3_client_properties(profile),
+        "client.region": region,
+        "s3.region": region,
+        "s3.remote-signing-enabled": "true",
+        "s3.signer": "S3V4RestSigner",
+        "s3.signer.endpoint": endpoint,
+        "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
+    }
 
 
 def _s3_keys(credential: StorageCredential) -> Mapping[str, str]:

@@ -12,16 +12,17 @@ from sandur.catalog.signed_requests import Home, StorageRequest, home_of, judge,
 from sandur.catalog.storage_profiles import Keys, StorageProfile
 from sandur.errors import Forbidden, Hidden, Invalid, NotFound, Unsupported
 from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata
-from sandur.operations.access import authorize_namespace, resolve_authorized
+from sandur.operations.access import authorize_namespace
 from sandur.operations.audit.notes import note_credentials
 from sandur.operations.credentials.profiles import Profiles, needs_credentials, read_profiles
+from sandur.operations.credentials.table_access import table_and_profiles, table_places
 from sandur.operations.lake import CELLS_MAX, Lake, LruCache
 from sandur.operations.locations.placement import locations_of
 from sandur.operations.name_access import read_allowed
-from sandur.operations.tables.documents import TABLES, load_document
-from sandur.operations.tables.names import ResolvedName, name_not_found
+from sandur.operations.tables.documents import TABLES, CurrentTable, load_document
+from sandur.operations.tables.names import name_not_found
 from sandur.operations.transactions.resolution import effective_record
-from sandur.storage.cell import Versioned, decode_record, gather_all
+from sandur.storage.cell import Versioned, decode_record
 from sandur.storage.contract import get_many
 from sandur.storage.credentials.delete_checks import compares_bodies
 from sandur.storage.credentials.s3 import profile_keys
@@ -54,29 +55,13 @@ async def sign_request(lake: Lake, identifier: Identifier, request: StorageReque
     """
     missing = name_not_found(identifier, "table")
     try:
-        found, profiles = await _resolve(lake, identifier, _situation(request), missing)
-        homes = await _homes_of_record(lake, found.pointer, profiles, missing)
+        table, recent = await table_and_profiles(lake, identifier, _situation(request))
     except Hidden:
         raise
     except NotFound:
         staged = await _staged_locations(lake, identifier, request, missing)
-        homes = _homes(staged, await read_profiles(lake))
-    return await _sign(lake, request, homes)
-
-
-async def _resolve(
-    lake: Lake, identifier: Identifier, situation: str, missing: NotFound
-) -> tuple[ResolvedName, Profiles]:
-    """What the name refers to, if the caller may do this, and the profiles of all locations; in one round of reads."""
-    resolving = resolve_authorized(lake, identifier, _is_table, missing=missing, situation=situation)
-    if lake.store.has_instant_reads:
-        return await resolving, await read_profiles(lake)
-    found, profiles = await gather_all((resolving, read_profiles(lake)))
-    return found, profiles
-
-
-def _is_table(found: ResolvedName) -> bool:
-    return found.is_a("table")
+        return await _sign(lake, request, _homes(staged, await read_profiles(lake)))
+    return await _sign(lake, request, _homes_of(lake, table, recent or await read_profiles(lake)))
 
 
 async def sign_located_request(lake: Lake, request: StorageRequest) -> SignedRequest:
@@ -89,8 +74,8 @@ async def sign_located_request(lake: Lake, request: StorageRequest) -> SignedReq
         for uuid in await _owners_at(lake, location):
             with contextlib.suppress(NotFound):
                 record = await read_allowed(lake, lake.pointer(uuid), missing=missing, situation=_situation(request))
-                homes = await _homes_of_record(lake, record, await read_profiles(lake), missing)
-                return await _sign(lake, request, homes)
+                table = await _table_of(lake, record, missing)
+                return await _sign(lake, request, _homes_of(lake, table, await read_profiles(lake)))
     raise missing
 
 
@@ -98,21 +83,24 @@ def _situation(request: StorageRequest) -> str:
     return "" if request.is_read else WRITE
 
 
-async def _homes_of_record(
-    lake: Lake, record: Versioned[BoundRecord], profiles: Profiles, missing: NotFound
-) -> Sequence[Home]:
-    """The folders of a table: those that it names, and those that it had and still claims."""
+async def _table_of(lake: Lake, record: Versioned[BoundRecord], missing: NotFound) -> CurrentTable:
+    """The table of a record for which the caller has been authorized."""
     effective = (await effective_record(lake, record)).value
     head = head_of(effective)
     if head is None or effective.kind != "table":
         raise missing
-    known = lake.feature(_known_homes)
-    cached = known.get((head.metadata_location, effective.places))
+    document = await load_document(lake, TABLES, head.metadata_location)
+    return CurrentTable(document, effective.uuid, effective.places, None, ())
+
+
+def _homes_of(lake: Lake, table: CurrentTable, profiles: Profiles) -> Sequence[Home]:
+    """The folders of a table: those that it names, and those that it had."""
+    known, key = lake.feature(_known_homes), (table.document.location, table.places)
+    cached = known.get(key)
     if cached and cached[0] is profiles:
         return cached[1]
-    document = await load_document(lake, TABLES, head.metadata_location)
-    homes = _homes((*locations_of(document.metadata), *effective.places), profiles)
-    known[head.metadata_location, effective.places] = (profiles, homes)
+    homes = _homes(tuple(table_places(table)), profiles)
+    known[key] = (profiles, homes)
     return homes
 
 
@@ -139,7 +127,8 @@ async def _staged_locations(
 
 
 def _is_callers(lake: Lake, stage: Stage) -> bool:
-    return lake.access is None or stage.principal_id == lake.access.caller.id
+    is_valid = stage.expires_ms > lake.clock.now_ms()
+    return is_valid and (lake.access is None or stage.principal_id == lake.access.caller.id)
 
 
 def _staged_metadata(stage: Stage) -> TableMetadata:

@@ -73,7 +73,7 @@ async def load_with_access(
 
     The ETag depends on the caller and on the credential, so that no client keeps one that is replaced by now.
     """
-    table, profiles = await _table_and_profiles(lake, identifier)
+    table, profiles = await table_and_profiles(lake, identifier)
     delegated = await _table_access(lake, table, accepts, profiles)
     etag = etag_of(table.document.location, snapshots)
     if delegated.access:
@@ -89,7 +89,7 @@ async def load_access(lake: Lake, identifier: Identifier) -> FileAccess | None:
 
     Raises Unavailable if the issuer fails, and Unsupported if the access cannot be confined to the table.
     """
-    table, profiles = await _table_and_profiles(lake, identifier)
+    table, profiles = await table_and_profiles(lake, identifier)
     delegated = await _table_access(lake, table, EVERY_ACCESS, profiles)
     if delegated.failure:
         raise delegated.failure
@@ -100,7 +100,7 @@ async def load_access(lake: Lake, identifier: Identifier) -> FileAccess | None:
 async def scan_access(lake: Lake, identifier: Identifier, accepts: Accepts) -> Delegated:
     """The access that a scan of the table needs: to read. None if the caller has no right to its files."""
     try:
-        table, profiles = await _table_and_profiles(lake, identifier, SITUATION)
+        table, profiles = await table_and_profiles(lake, identifier, SITUATION)
     except (Forbidden, NotFound):
         return NO_ACCESS
     return _note(await _table_access(lake, table, accepts, profiles, reads_only=True))
@@ -117,7 +117,7 @@ async def access_to_created(lake: Lake, identifier: Identifier, loaded: LoadedTa
         if loaded.metadata_location is None and not await _is_named(lake, identifier):
             scope = await _staged_scope(lake, identifier, loaded.table_uuid)
             return _note(await _access(lake, scope, accepts))
-        table, profiles = await _table_and_profiles(lake, identifier, SITUATION)
+        table, profiles = await table_and_profiles(lake, identifier, SITUATION)
     except (Forbidden, NotFound):
         return NO_ACCESS
     if loaded.table_uuid.lower() not in {table.uuid.lower(), (table.document.metadata.table_uuid or "").lower()}:
@@ -125,7 +125,7 @@ async def access_to_created(lake: Lake, identifier: Identifier, loaded: LoadedTa
     return _note(await _table_access(lake, table, accepts, profiles))
 
 
-async def _table_and_profiles(
+async def table_and_profiles(
     lake: Lake, identifier: Identifier, situation: str = ""
 ) -> tuple[CurrentTable, Profiles | None]:
     """The table, and the profiles if they are known: in the same round, unless they were read a moment ago."""
@@ -210,11 +210,11 @@ def _scope_of(lake: Lake, table: CurrentTable, *, reads_only: bool) -> AccessSco
     scopes, key = lake.feature(_scopes), (table.document.location, table.places, writes)
     scope = scopes.get(key)
     if scope is None:
-        scope = scopes[key] = access_scope(_places(table), writes=writes)
+        scope = scopes[key] = access_scope(table_places(table), writes=writes)
     return scope
 
 
-def _places(table: CurrentTable) -> Iterator[str]:
+def table_places(table: CurrentTable) -> Iterator[str]:
     """All places that a table has or had: its files may still lie there.
 
     The record has an address for each that was not generated for the table. A generated place is that of the metadata,

@@ -7,10 +7,15 @@ from typing import Final, assert_never
 import msgspec
 import structlog
 
-from sandur.catalog.credential_properties import REFRESH_ENDPOINTS, credential_prefix, iceberg_properties
+from sandur.catalog.credential_properties import (
+    REFRESH_ENDPOINTS,
+    credential_prefix,
+    iceberg_properties,
+    signing_properties,
+)
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.storage_profiles import ClientAccess, StorageCredential
-from sandur.operations.credentials.table_access import Delegated, FileAccess
+from sandur.catalog.storage_profiles import ClientAccess, StorageCredential, StorageProfile
+from sandur.operations.credentials.table_access import Delegated
 from sandur.operations.credentials.vend import IssuerPaused
 from sandur.server.context import Call
 
@@ -26,6 +31,8 @@ _ENCODED_MAX: Final = 1_024
 
 NOTHING: Final = (b"", b"")
 
+_SIGNS_BY_LOCATION: Final = "v1/aws/s3/sign"
+
 
 def accepted(call: Call) -> frozenset[ClientAccess]:
     """The kinds of access that the client accepts; none if it does not delegate."""
@@ -39,11 +46,13 @@ def _accepted(header: str) -> frozenset[ClientAccess]:
     return frozenset[ClientAccess]().union(*modes)
 
 
-def access_fields(call: Call, identifier: Identifier, delegated: Delegated, endpoint: str) -> tuple[bytes, bytes]:
+def access_fields(
+    call: Call, identifier: Identifier, delegated: Delegated, path: str, *, is_staged: bool = False
+) -> tuple[bytes, bytes]:
     """The properties of the client and its storage credentials, both as JSON; empty if there are none.
 
-    `endpoint` is where the client gets new credentials. An access that failed is logged: its client gets the metadata
-    alone.
+    `path` is that of the table: below it the client gets new credentials and signatures. An access that failed is
+    logged: its client gets the metadata alone.
     """
     if delegated.failure and not isinstance(delegated.failure, IssuerPaused):
         log.warning(
@@ -52,17 +61,33 @@ def access_fields(call: Call, identifier: Identifier, delegated: Delegated, endp
             reason=f"{type(delegated.failure).__name__}: {delegated.failure}",
             request_id=call.http.request_id,
         )
-    return _fields_of(delegated.access, endpoint) if delegated.access else NOTHING
-
-
-def _fields_of(access: FileAccess, endpoint: str) -> tuple[bytes, bytes]:
+    access = delegated.access
+    if access is None:
+        return NOTHING
     match access.profile.access:
         case "vend" | "static":
-            return _encoded(access.credential, endpoint) if access.credential else NOTHING
-        case "sign" | "none":
+            return _encoded(access.credential, f"{path}/credentials") if access.credential else NOTHING
+        case "sign":
+            return _encoded_signer(access.profile, _signer(call, path, is_staged=is_staged)), b""
+        case "none":
             return NOTHING
         case kind:
             assert_never(kind)
+
+
+def _signer(call: Call, path: str, *, is_staged: bool) -> str:
+    """Where the client has its requests signed.
+
+    PyIceberg uses the signer of the table that it opened last for all tables: s3fs shares one connection among them.
+    So it gets the route that finds the table by the location of a file, unless the table is staged.
+    """
+    is_pyiceberg = (call.http.header(b"user-agent") or "").startswith("PyIceberg")
+    return _SIGNS_BY_LOCATION if is_pyiceberg and not is_staged else f"{path}/sign"
+
+
+@lru_cache(_ENCODED_MAX)
+def _encoded_signer(profile: StorageProfile, endpoint: str) -> bytes:
+    return _encode(signing_properties(profile, endpoint))
 
 
 @lru_cache(_ENCODED_MAX)

@@ -41,7 +41,7 @@ from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.server.context import Call, whole_number
 from sandur.server.errors import error_object
 from sandur.server.http import CACHE_CONTROL, ETAG, JSON, NO_CONTENT, VARY, Answer, Headers, decode_segment, json_answer
-from sandur.server.iceberg_rest.delegation import NOTHING, accepted, access_fields
+from sandur.server.iceberg_rest.delegation import accepted, access_fields
 from sandur.server.iceberg_rest.errors import ERRORS
 
 SEPARATOR: Final = "%1F"
@@ -191,9 +191,10 @@ async def _created_answer(call: Call, name: str, loaded: LoadedTable) -> Answer:
 
 
 def _loaded_answer(call: Call, identifier: Identifier, loaded: LoadedTable, delegated: Delegated) -> Answer:
-    fields = access_fields(call, identifier, delegated, credentials_path(identifier))
-    body = loaded_body(loaded, *fields)
-    headers = _headers(loaded.etag, has_secrets=fields is not NOTHING)
+    is_staged = loaded.metadata_location is None
+    config, credentials = access_fields(call, identifier, delegated, table_path(identifier), is_staged=is_staged)
+    body = loaded_body(loaded, config, credentials)
+    headers = _headers(loaded.etag, has_secrets=bool(credentials))
     return Answer(200, _with_stage(body, loaded.stage_id) if loaded.stage_id else body, headers)
 
 
@@ -225,7 +226,7 @@ async def load_credentials(call: Call) -> Answer:
     """New credentials for the files of a table, for a client whose credentials expire."""
     identifier = table_of(call)
     found = await table_access.load_access(call.lake, identifier)
-    _, credentials = access_fields(call, identifier, Delegated(found), credentials_path(identifier))
+    _, credentials = access_fields(call, identifier, Delegated(found), table_path(identifier))
     return json_answer(b'{"storage-credentials":' + (credentials or b"[]") + b"}", *SECRET)
 
 
@@ -324,7 +325,7 @@ async def _plan_answer(call: Call, result: plans.Result, *, names_plan: bool) ->
         return json_answer(body, *PRIVATE)
     identifier = table_of(call)
     delegated = await table_access.scan_access(call.lake, identifier, accepts)
-    _, credentials = access_fields(call, identifier, delegated, credentials_path(identifier))
+    _, credentials = access_fields(call, identifier, delegated, table_path(identifier))
     if not credentials:
         return json_answer(body, *PRIVATE)
     return json_answer(body[: -len(b"}")] + b',"storage-credentials":' + credentials + b"}", *SECRET)
@@ -395,11 +396,11 @@ def loaded_body(loaded: Loaded, config: bytes = b"", credentials: bytes = b"") -
 
 
 @functools.lru_cache(_PATHS_REMEMBERED_MAX)
-def credentials_path(identifier: Identifier) -> str:
-    """Where a client gets new credentials for a table, relative to the address of the catalog, as Java resolves it."""
+def table_path(identifier: Identifier) -> str:
+    """The path of a table, relative to the address of the catalog, as Java resolves it."""
     namespace = SEPARATOR.join(quote(level, safe="") for level in identifier.levels)
     name = quote(identifier.name, safe="")
-    return f"v1/{quote(identifier.catalog, safe='')}/namespaces/{namespace}/tables/{name}/credentials"
+    return f"v1/{quote(identifier.catalog, safe='')}/namespaces/{namespace}/tables/{name}"
 
 
 def committed_body(loaded: Loaded) -> bytes:
