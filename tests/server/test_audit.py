@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from sandur.catalog import privileges
-from sandur.catalog.audit import AuditRecord
+from sandur.catalog.audit import AuditRecord, UnbuiltRead
 from sandur.catalog.privileges import ALLOWED, Link, Needs, Verdict
 from sandur.catalog.security import Access, Caller, Decision
 from sandur.errors import Conflict, Forbidden, NotFound, OutcomeUnknown, SandurError
 from sandur.operations.audit.notes import Notes
-from sandur.server.audit import Ended, hide_secrets, record_request
+from sandur.server.audit import Exchange, hide_secrets, record_request
 from sandur.server.identity import Identity
 from sandur.settings import Settings
 from sandur.storage.memory import MemoryStore
@@ -263,6 +263,7 @@ class _Trail:
     """Keeps the records that it gets."""
 
     sampled = 1.0
+    has_reads = True
 
     def __init__(self) -> None:
         self.records: list[AuditRecord] = []
@@ -273,6 +274,9 @@ class _Trail:
     def add(self, _layout: object, record: AuditRecord) -> None:
         self.records.append(record)
 
+    def add_read(self, read: UnbuiltRead) -> None:
+        self.records.append(read.build())
+
 
 ORDERS: Final = Link("id-1", "table", "main.sales.orders", "p0")
 PEOPLE: Final = Link("id-2", "table", "main.hr.people", "p0")
@@ -282,7 +286,7 @@ READ: Final = privileges.READ_TABLE
 def _record(*decisions: Decision, status: int, error: Exception | None = None, **fields: Any) -> AuditRecord:
     """The record of a request of ada on which these decisions were made."""
     caller = Caller("p1", "ada")
-    ended = Ended(
+    ended = Exchange(
         scope={"method": fields.pop("method", "GET"), "client": ("10.0.0.9", 1)},
         headers={},
         request_id="r",

@@ -1,8 +1,8 @@
 """Audit records: what the trail keeps about one request, which records matter most, and what a search selects."""
 
 import functools
-from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple
+from collections.abc import Hashable, Mapping
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -114,14 +114,70 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     id: str = ""
 
 
-def weight_of(record: AuditRecord) -> int:
+class UnbuiltRead(Protocol):
+    """A read whose record is built when it is written.
+
+    Reads with the same key have the same record, except for these fields.
+    """
+
+    @property
+    def time_ms(self) -> int: ...
+
+    @property
+    def request_id(self) -> str: ...
+
+    @property
+    def declared_trace_id(self) -> str: ...
+
+    @property
+    def kind(self) -> Literal["read"]: ...
+
+    @property
+    def tenant(self) -> str: ...
+
+    @property
+    def workspace(self) -> str: ...
+
+    def key(self) -> Hashable:
+        """Valid as long as the read waits."""
+
+    def build(self) -> AuditRecord: ...
+
+
+WaitingRecord = AuditRecord | UnbuiltRead
+
+_encode: Final = msgspec.json.Encoder().encode
+_NO_TIME: Final = b'{"time_ms":0,'
+
+
+class LineEncoder:
+    """Encodes the records of one batch. What unbuilt reads share is built and encoded once."""
+
+    def __init__(self) -> None:
+        self._shared: dict[Hashable, bytes] = {}
+
+    def line(self, record: WaitingRecord, record_id: bytes) -> bytes:
+        """A record as one line of JSON."""
+        if isinstance(record, AuditRecord):
+            return b'{"id":"%s",%s\n' % (record_id, _encode(record)[1:])
+        key = record.key()
+        shared = self._shared.get(key)
+        if shared is None:
+            built = msgspec.structs.replace(record.build(), time_ms=0, request_id="", declared_trace_id="")
+            shared = self._shared[key] = _encode(built).removeprefix(_NO_TIME)
+        trace = b'"declared_trace_id":"%s",' % record.declared_trace_id.encode() if record.declared_trace_id else b""
+        own = (record_id, record.time_ms, _encode(record.request_id), trace)
+        return b'{"id":"%s","time_ms":%d,"request_id":%s,%s%s\n' % (*own, shared)
+
+
+def weight_of(record: WaitingRecord) -> int:
     """How much of the buffer a record takes: one that carries many decisions counts for as many records."""
-    return 1 + len(record.further_decisions) + len(record.changes)
+    return 1 + len(record.further_decisions) + len(record.changes) if isinstance(record, AuditRecord) else 1
 
 
 def audited_decision(decision: Decision) -> AuditedDecision:
     """A decision as the trail keeps it."""
-    link, rule, verdict, number, catalog = decision
+    link, rule, verdict, number, catalog, _ = decision
     return AuditedDecision(
         securable_type=link.type,
         securable_name=f"{catalog}.{link.name}" if catalog else link.name,

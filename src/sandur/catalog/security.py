@@ -170,22 +170,25 @@ ANONYMOUS: Final = Caller("anonymous", "anonymous")
 
 
 class Decision(NamedTuple):
-    """One decision about a request, for its audit record. `catalog` is the name of the catalog that the link is in."""
+    """One decision about a request, for its audit record. `catalog` is the name of the catalog that the link is in.
+
+    `restrictions` are what the caller must apply to a table that it may use; None if there are none.
+    """
 
     link: Link
     rule: Rule
     verdict: Verdict
     manifest_number: int
     catalog: str = ""
+    restrictions: ReadRestrictions | None = None
 
 
-@dataclass(eq=False)
-class Access:
+class Access(msgspec.Struct, eq=False):
     """What one request may do: its caller, what its route needs, and the decisions made so far."""
 
     caller: Caller
     needs: Needs
-    decisions: list[Decision] = field(default_factory=list)
+    decisions: list[Decision] = []
     capabilities: frozenset[str] = frozenset()
     """What the client declares that it can do."""
     restrictions: ReadRestrictions | None = None
@@ -335,10 +338,11 @@ class Authority:
         except KeyError:
             found = None
             if self.accepts(caller):
-                verdict = self.decide(caller, chain, rule)
+                link, verdict = chain[-1], self.decide(caller, chain, rule)
                 # Below a catalog, its name belongs to the name of the securable.
                 catalog = chain[1].name if len(chain) > 2 and chain[1].type == "catalog" else ""  # noqa: PLR2004
-                found = Decision(chain[-1], rule, verdict, self.manifest.number, catalog)
+                restrictions = self.restrictions_for(caller, link) if link.type == "table" else None
+                found = Decision(link, rule, verdict, self.manifest.number, catalog, restrictions)
             if len(self._decisions) >= _DECISIONS_MAX:
                 self._decisions.clear()
             self._decisions[key] = found

@@ -15,6 +15,7 @@ from sandur.catalog.restrictions import refusal
 from sandur.catalog.security import (
     Access,
     Authority,
+    Decision,
     SecurityManifest,
     SecuritySegment,
     Shard,
@@ -102,11 +103,14 @@ async def read_authority(lake: Lake) -> Authority | None:
     return await lake.feature(Security).read() if lake.access else None
 
 
-def require(lake: Lake, authority: Authority | None, chain: Chain, *, missing: NotFound, situation: str = "") -> None:
+Missing = NotFound | Callable[[], NotFound]
+"""The error of a securable that does not exist, or the function that makes it where it is hardly ever needed."""
+
+
+def require(lake: Lake, authority: Authority | None, chain: Chain, *, missing: Missing, situation: str = "") -> None:
     """Raise unless the request may do what its route declares to the last link of the chain.
 
-    Raises Hidden with the text of `missing`, the error of a securable that does not exist, if the caller must not know
-    that it exists.
+    Raises Hidden with the text of `missing` if the caller must not know that the securable exists.
     """
     access = lake.access
     if access is None or authority is None:
@@ -117,17 +121,18 @@ def require(lake: Lake, authority: Authority | None, chain: Chain, *, missing: N
     access.decisions.append(decision)
     verdict = decision.verdict
     if verdict.outcome == "hidden":
-        raise Hidden(str(missing), subject=missing.subject)
+        error = missing if isinstance(missing, NotFound) else missing()
+        raise Hidden(str(error), subject=error.subject)
     if verdict.outcome == "forbidden":
         raise Forbidden(f"{access.caller.name} may not do this: it needs {verdict.missing}")
-    if chain[-1].type == "table":
-        _check_restrictions(access, authority, chain[-1], decision.rule)
+    if decision.link.type == "table":
+        _check_restrictions(access, decision)
 
 
-def _check_restrictions(access: Access, authority: Authority, table: Link, rule: Rule) -> None:
+def _check_restrictions(access: Access, decision: Decision) -> None:
     """Raise Forbidden if row filters or column masks stand in the way; otherwise note what the client must apply."""
-    access.restrictions = authority.restrictions_for(access.caller, table)
-    if access.restrictions and (reason := refusal(rule, table.name, access.capabilities)):
+    access.restrictions = decision.restrictions
+    if access.restrictions and (reason := refusal(decision.rule, decision.link.name, access.capabilities)):
         raise Forbidden(f"{access.caller.name} may not do this: {reason}")
 
 

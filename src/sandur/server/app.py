@@ -4,7 +4,6 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -15,8 +14,8 @@ from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
 from sandur.catalog.security import Access
 from sandur.clock import Clock
 from sandur.errors import Busy, SandurError
-from sandur.operations.audit.notes import Notes, begin_notes
-from sandur.server.audit import Ended, record_request
+from sandur.operations.audit.notes import current_notebook
+from sandur.server.audit import Exchange, record_request
 from sandur.server.authentication.authenticator import Authenticator
 from sandur.server.context import Call, capabilities_of
 from sandur.server.cross_site import CrossSiteGuard
@@ -41,7 +40,6 @@ from sandur.server.http import (
     read_body,
     send_answer,
 )
-from sandur.server.identity import Identity
 from sandur.server.metrics import REQUEST_SECONDS, REQUESTS_REFUSED, STORAGE_ROUNDS, Metrics, Rounds, current_rounds
 from sandur.server.process import RunningCatalog
 from sandur.settings import Settings
@@ -186,21 +184,13 @@ class Dialect(NamedTuple):
     errors: ErrorMap
 
 
-@dataclass(eq=False)
-class _Exchange:
-    """A request on its way through the application, and what is known of it so far. `body` is None until it is read."""
+class _Exchange(Exchange, kw_only=True):
+    """A request on its way through the application. `body` is None until it is read."""
 
-    scope: Scope
-    headers: Mapping[bytes, bytes]
-    request_id: str
     dialect: Dialect
     route: Route
-    values: Mapping[str, bytes]
-    identity: Identity | None = None
     body: bytes | None = None
-    access: Access | None = None
-    error: BaseException | None = None
-    failure: Mapping[str, str] = field(default_factory=dict)
+    failure: Mapping[str, str] = _NO_FIELDS
 
 
 class UncheckedRequest(Exception):
@@ -230,6 +220,7 @@ class App:
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
+        self._is_audited = catalog.audit.is_on
         self._metrics_port = settings.metrics_port or -1
         self._page_errors = dialects[0].errors
         self._cross_site = CrossSiteGuard(settings)
@@ -257,7 +248,8 @@ class App:
         began = time.perf_counter()
         method, headers = scope["method"], dict(scope["headers"])
         route, values = dialect.router.match(method, scope["raw_path"], mount=mount)
-        exchange = _Exchange(scope, headers, self._request_id(headers), dialect, route, values)
+        known = (dialect.name, route.operation, route.needs, values)
+        exchange = _Exchange(scope, headers, self._request_id(headers), *known, dialect=dialect, route=route)
         rounds = Rounds(route.operation)
         current_rounds.set(rounds)
         metrics = self._metrics
@@ -279,11 +271,11 @@ class App:
 
     async def _answer(self, exchange: "_Exchange", receive: Receive) -> Answer:
         """The answer to a request, also if it fails, and its audit record."""
-        notes = begin_notes() if self._catalog.audit.is_on else None
-        status = _CLIENT_GONE.status
+        if self._is_audited:
+            current_notebook.set(exchange)
         try:
             answer = await self._handle(exchange, receive)
-            status = answer.status
+            exchange.status = answer.status
         except ClientGone as raised:
             exchange.error, answer = raised, _CLIENT_GONE
         except asyncio.CancelledError as raised:
@@ -292,10 +284,11 @@ class App:
         except Exception as raised:  # noqa: BLE001 - the one place that turns errors into answers
             exchange.error = raised
             answer = self._failed(raised, exchange)
-            status = answer.status
+            exchange.status = answer.status
         finally:
-            if notes:
-                self._record(exchange, notes, status)
+            if self._is_audited:
+                exchange.time_ms = self._clock.now_ms()
+                record_request(self._catalog.audit, self._settings, exchange)
         return answer
 
     async def _handle(self, exchange: "_Exchange", receive: Receive) -> Answer:
@@ -330,17 +323,6 @@ class App:
             raise UncheckedRequest(f"{route.operation} answered without a decision about {identity.caller.name}")
         return answer
 
-    def _record(self, exchange: "_Exchange", notes: Notes, status: int) -> None:
-        """Add the request to the audit trail."""
-        route = exchange.route
-        called = (exchange.dialect.name, route.operation, route.needs, exchange.values)
-        who = (exchange.identity, exchange.access)
-        now_ms = self._clock.now_ms()
-        ended = Ended(
-            exchange.scope, exchange.headers, exchange.request_id, *called, *who, notes, status, exchange.error, now_ms
-        )
-        record_request(self._catalog.audit, self._settings, ended)
-
     def _log_request(self, exchange: "_Exchange", answer: Answer, seconds: float) -> None:
         method, route = exchange.scope["method"], exchange.route
         tenant, workspace, principal = exchange.identity[:3] if exchange.identity else ("", "", "")
@@ -361,8 +343,11 @@ class App:
 
     def _cache_headers(self, answer: Answer) -> Headers:
         """What one principal may see is not for others: caches on the way keep no answer that does not allow it."""
-        if self._settings.authentication == "off" or any(name is CACHE_CONTROL for name, _ in answer.headers):
+        if self._settings.authentication == "off":
             return ()
+        for name, _ in answer.headers:
+            if name is CACHE_CONTROL:
+                return ()
         return (NO_STORE,)
 
     def _request_id(self, headers: Mapping[bytes, bytes]) -> str:

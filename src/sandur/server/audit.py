@@ -3,8 +3,8 @@
 import functools
 import hashlib
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Hashable, Mapping
+from typing import Final, Literal
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -18,11 +18,11 @@ from sandur.catalog.audit import (
     audited_decision,
     privilege_text,
 )
-from sandur.catalog.privileges import Needs
-from sandur.catalog.security import Access
+from sandur.catalog.privileges import OPEN, Needs
+from sandur.catalog.security import Access, Decision
 from sandur.errors import Forbidden, Hidden, OutcomeUnknown, SandurError, Unauthenticated
-from sandur.operations.audit.notes import Notes
-from sandur.operations.audit.trail import AuditTrail
+from sandur.operations.audit.notes import NO_NOTES, Notes
+from sandur.operations.audit.trail import AuditTrail, layout_of_workspace
 from sandur.server.http import Refused, Scope
 from sandur.server.identity import DEFAULT_TENANT, DEFAULT_WORKSPACE, Identity
 from sandur.settings import Settings
@@ -39,12 +39,16 @@ _LISTED_CREDENTIALS: Final = frozenset({"listCredentials", "getCredential"})
 _SIGNATURES: Final = frozenset({"signRequest", "signS3Request"})
 _CONTROL: Final = "sandur"
 
+_RARE: Final = frozenset({b"idempotency-key", b"x-sandur-run-id", b"x-sandur-task-id"})
+"""Headers that are recorded, and that few reads have."""
+
 _TEXT_CHARS_MAX: Final = 200
 _NAME_CHARS_MAX: Final = 1_000
 _TEXTS_REMEMBERED_MAX: Final = 8_192
 _QUOTED_CHARS_MIN: Final = 8
 _NO_NAMES: Final = frozenset({"plan-id", "version"})
 _DECISIONS_MAX: Final = 1_000
+_CLIENT_GONE_STATUS: Final = 499
 _UNAUTHENTICATED_STATUS: Final = 401
 _FORBIDDEN_STATUS: Final = 403
 _REFUSED_STATUS: Final = 400
@@ -56,8 +60,8 @@ _SECRET: Final = re.compile(
 _HIDDEN: Final = "(hidden)"
 
 
-class Ended(msgspec.Struct, gc=False):
-    """A request that has ended: its parts, its answer, and the error behind the answer, if any."""
+class Exchange(msgspec.Struct, eq=False):
+    """A request, what is known about it so far, and how it ended: the status of the answer, and the error behind it."""
 
     scope: Scope
     headers: Mapping[bytes, bytes]
@@ -66,51 +70,132 @@ class Ended(msgspec.Struct, gc=False):
     operation: str
     needs: Needs
     values: Mapping[str, bytes]
-    identity: Identity | None
-    access: Access | None
-    notes: Notes
-    status: int
-    error: BaseException | None
+    identity: Identity | None = None
+    access: Access | None = None
+    notes: Notes | None = None
+    status: int = _CLIENT_GONE_STATUS
+    error: BaseException | None = None
+    time_ms: int = 0
+
+
+class AllowedRead(msgspec.Struct, gc=False):
+    """An allowed read that waits to be written: what its record is made of, without the parts that are large or secret.
+
+    Most requests are such reads, and most of them differ from an earlier one only in their ids and times.
+    """
+
     time_ms: int
+    request_id: str
+    declared_trace_id: str
+    protocol: str
+    operation: str
+    status: int
+    peer: str
+    agent: bytes
+    identity: Identity
+    decision: Decision
+    sampled: float
+    kind: Literal["read"] = "read"
+
+    @property
+    def tenant(self) -> str:
+        return self.identity.tenant
+
+    @property
+    def workspace(self) -> str:
+        return self.identity.workspace
+
+    def key(self) -> Hashable:
+        # By their ids, which is quick: as long as this record waits, no other object gets the same id.
+        ids = (id(self.decision), id(self.identity))
+        return (*ids, self.protocol, self.operation, self.status, self.peer, self.agent, self.sampled)
+
+    def build(self) -> AuditRecord:
+        identity = self.identity
+        ended = Exchange(
+            {"client": (self.peer,)},
+            {b"user-agent": self.agent},
+            self.request_id,
+            self.protocol,
+            self.operation,
+            OPEN,  # What the route needs is recorded only of requests without a decision.
+            {},
+            identity,
+            Access(identity.caller, OPEN, [self.decision]),
+            status=self.status,
+            time_ms=self.time_ms,
+        )
+        return _record(ended, layout_of_workspace(identity.tenant, identity.workspace), self.kind, self.sampled)
 
 
-def record_request(trail: AuditTrail, settings: Settings, ended: Ended) -> None:
+def record_request(trail: AuditTrail, settings: Settings, ended: Exchange) -> None:
     """Add the record of a request to the trail, if the trail wants it."""
+    if trail.has_reads and (read := _allowed_read(ended, trail.sampled)):
+        trail.add_read(read)
+        return
     # Before a token is valid, nothing that the client sends may choose the workspace.
-    tenant = ended.identity.tenant if ended.identity else settings.tenant or DEFAULT_TENANT
-    workspace = ended.identity.workspace if ended.identity else settings.workspace or DEFAULT_WORKSPACE
-    layout = _layout(tenant, workspace)
+    identity = ended.identity
+    tenant = identity.tenant if identity else settings.tenant or DEFAULT_TENANT
+    workspace = identity.workspace if identity else settings.workspace or DEFAULT_WORKSPACE
+    layout = layout_of_workspace(tenant, workspace)
     kind = kind_of(ended)
     if trail.wants(layout, kind, ended.time_ms):
         trail.add(layout, _record(ended, layout, kind, trail.sampled))
 
 
+def _allowed_read(ended: Exchange, sampled: float) -> AllowedRead | None:
+    """An allowed read whose record can be built later; None if there is more to record about the request."""
+    access, identity, headers, scope = ended.access, ended.identity, ended.headers, ended.scope
+    if ended.status >= _REFUSED_STATUS or ended.error or ended.notes:
+        return None
+    if access is None or identity is None or len(access.decisions) != 1 or not _RARE.isdisjoint(headers):
+        return None
+    agent, client = headers.get(b"user-agent", b""), scope.get("client")
+    is_read = _kind_of_operation(scope["method"], ended.protocol, ended.operation) == "read"
+    if not is_read or len(agent) > _TEXT_CHARS_MAX:
+        return None
+    return AllowedRead(
+        ended.time_ms,
+        _request_id(ended),
+        _trace_id(headers),
+        ended.protocol,
+        ended.operation,
+        ended.status,
+        client[0] if client else "",
+        agent,
+        identity,
+        access.decisions[0],
+        sampled,
+    )
+
+
+def kind_of(ended: Exchange) -> AuditKind:
+    if ended.status >= _REFUSED_STATUS or ended.error:
+        if ended.status == _UNAUTHENTICATED_STATUS:
+            return "unauthenticated"
+        if ended.status == _FORBIDDEN_STATUS or _denied(ended):
+            return "denial"
+    kind, notes = _kind_of_operation(ended.scope["method"], ended.protocol, ended.operation), ended.notes
+    if notes and notes.credentials and kind in {"read", "credential"}:
+        # Reads may be recorded in part; what gives away credentials is recorded always. But each signature is for one
+        # request, so that of a read is a read.
+        is_read = ended.operation in _SIGNATURES and notes.credentials.mode == "read"
+        return "read" if is_read else "credential"
+    return "security" if notes and notes.changes and kind == "change" else kind
+
+
 @functools.lru_cache(_TEXTS_REMEMBERED_MAX)
-def _layout(tenant: str, workspace: str) -> Layout:
-    return Layout(tenant, workspace)
-
-
-def kind_of(ended: Ended) -> AuditKind:  # noqa: PLR0911 - one line per kind
-    method, operation = ended.scope["method"], ended.operation
-    if ended.status == _UNAUTHENTICATED_STATUS:
-        return "unauthenticated"
-    if ended.status == _FORBIDDEN_STATUS or _denied(ended):
-        return "denial"
+def _kind_of_operation(method: str, protocol: str, operation: str) -> AuditKind:
     if operation in _LOGINS:
         return "login"
     if operation not in _LISTED_CREDENTIALS and _CREDENTIALS.match(operation):
-        # Each signature is for one request, so that of a read is a read, which may be sampled.
-        given = ended.notes.credentials if operation in _SIGNATURES else None
-        return "read" if given and given.mode == "read" else "credential"
+        return "credential"
     if method in _READ_METHODS or operation in _READS:
-        # Reads may be recorded in part. What gives away credentials is recorded always.
-        return "credential" if ended.notes.credentials else "read"
-    if operation in _SECURITY or ended.protocol == _CONTROL or ended.notes.changes:
-        return "security"
-    return "change"
+        return "read"
+    return "security" if operation in _SECURITY or protocol == _CONTROL else "change"
 
 
-def _denied(ended: Ended) -> bool:
+def _denied(ended: Exchange) -> bool:
     if isinstance(ended.error, Hidden):
         return True
     if ended.access is None or ended.status < _REFUSED_STATUS:
@@ -118,13 +203,11 @@ def _denied(ended: Ended) -> bool:
     return any(decision.verdict.outcome != "allowed" for decision in ended.access.decisions)
 
 
-def _record(ended: Ended, layout: Layout, kind: AuditKind, sampled: float) -> AuditRecord:
-    headers, notes = ended.headers, ended.notes
+def _record(ended: Exchange, layout: Layout, kind: AuditKind, sampled: float) -> AuditRecord:
+    headers, notes = ended.headers, ended.notes or NO_NOTES
     main, further = _decisions(ended)
     key = headers.get(b"idempotency-key")
     client = ended.scope.get("client")
-    traced = headers.get(b"traceparent")
-    trace = _TRACE.match(traced) if traced else None
     # By position: keyword arguments would cost ten times as much, and every request makes a record.
     return AuditRecord(
         ended.time_ms,
@@ -133,7 +216,7 @@ def _record(ended: Ended, layout: Layout, kind: AuditKind, sampled: float) -> Au
         main.decision,
         ended.status,
         _outcome(ended),
-        hide_secrets(ended.request_id) if b"x-request-id" in headers else ended.request_id,
+        _request_id(ended),
         layout.tenant,
         layout.workspace,
         *_who(ended),
@@ -149,7 +232,7 @@ def _record(ended: Ended, layout: Layout, kind: AuditKind, sampled: float) -> Au
         notes.is_replay,
         hashlib.sha256(key.strip().lower()).hexdigest() if key else "",
         _declared(headers, b"user-agent"),
-        trace[1].decode() if trace else "",
+        _trace_id(headers),
         _declared(headers, b"x-sandur-run-id"),
         _declared(headers, b"x-sandur-task-id"),
         further,
@@ -159,17 +242,27 @@ def _record(ended: Ended, layout: Layout, kind: AuditKind, sampled: float) -> Au
     )
 
 
-def _who(ended: Ended) -> tuple[str, str, str, str, str]:
+def _request_id(ended: Exchange) -> str:
+    return hide_secrets(ended.request_id) if b"x-request-id" in ended.headers else ended.request_id
+
+
+def _trace_id(headers: Mapping[bytes, bytes]) -> str:
+    traced = headers.get(b"traceparent")
+    found = _TRACE.match(traced) if traced else None
+    return found[1].decode() if found else ""
+
+
+def _who(ended: Exchange) -> tuple[str, str, str, str, str]:
     """The name and the id of the caller, for whom it acts, and the issuer and the id of its token."""
     identity = ended.identity
-    caller = ended.notes.logged_in or (identity.caller if identity else None)
+    caller = (ended.notes and ended.notes.logged_in) or (identity.caller if identity else None)
     issuer, token_id = (identity.issuer, identity.token_id) if identity else ("", "")
     if caller is None:
         return "", "", "", issuer, token_id
     return caller.name, caller.id if ended.access else "", caller.actor.name if caller.actor else "", issuer, token_id
 
 
-def _decisions(ended: Ended) -> tuple[AuditedDecision, tuple[AuditedDecision, ...]]:
+def _decisions(ended: Exchange) -> tuple[AuditedDecision, tuple[AuditedDecision, ...]]:
     """The decision that settled the request, and the others: of a refused request the first denial, else the first."""
     made = ended.access.decisions if ended.access else ()
     if not made:
@@ -185,7 +278,7 @@ def _decisions(ended: Ended) -> tuple[AuditedDecision, tuple[AuditedDecision, ..
     return main, tuple(map(audited_decision, others[:_DECISIONS_MAX])) if others else ()
 
 
-def _with_reason(main: AuditedDecision, ended: Ended) -> AuditedDecision:
+def _with_reason(main: AuditedDecision, ended: Exchange) -> AuditedDecision:
     return AuditedDecision(
         securable_type=main.securable_type,
         securable_name=main.securable_name,
@@ -198,7 +291,7 @@ def _with_reason(main: AuditedDecision, ended: Ended) -> AuditedDecision:
     )
 
 
-def _undecided(ended: Ended) -> AuditedDecision:
+def _undecided(ended: Exchange) -> AuditedDecision:
     """What is known about a request without a decision: the names in its path, and why it was refused."""
     is_denied = ended.status in {_UNAUTHENTICATED_STATUS, _FORBIDDEN_STATUS} or isinstance(ended.error, Hidden)
     decision: AuditDecision = "denied" if is_denied else "none"
@@ -214,7 +307,7 @@ def _undecided(ended: Ended) -> AuditedDecision:
     )
 
 
-def _denial_text(ended: Ended) -> str:
+def _denial_text(ended: Exchange) -> str:
     """The text of the answer, without what it quotes of the request's headers."""
     text = str(ended.error)
     for value in ended.headers.values():
@@ -224,7 +317,7 @@ def _denial_text(ended: Ended) -> str:
     return hide_secrets(text)
 
 
-def _reason(ended: Ended) -> str:
+def _reason(ended: Exchange) -> str:
     """Why a request was not done, as one word. Texts of other errors may quote the body of the request."""
     error = ended.error
     if ended.status == _UNAUTHENTICATED_STATUS or isinstance(error, Unauthenticated):
@@ -238,7 +331,7 @@ def _reason(ended: Ended) -> str:
     return type(error).__name__ if error else ""
 
 
-def _outcome(ended: Ended) -> AuditOutcome:
+def _outcome(ended: Exchange) -> AuditOutcome:
     if isinstance(ended.error, OutcomeUnknown) or (ended.error and not isinstance(ended.error, Exception)):
         return "unknown"
     if ended.status >= _FAILED_STATUS:

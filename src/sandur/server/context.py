@@ -24,6 +24,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 QUOTED_CHARS_MAX: Final = 40
 _DIGITS_MAX: Final = 9
 _BOOLEANS: Final = {"true": True, "false": False}
+_NOTHING: Final[frozenset[str]] = frozenset()
 _UUID_V7: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 
 
@@ -40,12 +41,15 @@ class Call(msgspec.Struct):
     access: Access | None = None
     _query: Mapping[str, str] | None = None
     _body: "JsonBody | None" = None
+    _lake: Lake | None = None
 
     @property
     def lake(self) -> Lake:
         """The lake of the request's workspace; its operations check what the caller may do."""
-        lake = self._lakes.lake(self.identity.tenant, self.identity.workspace)
-        return lake if self.access is None else lake.acting_for(self.access)
+        if self._lake is None:
+            lake = self._lakes.lake(self.identity.tenant, self.identity.workspace)
+            self._lake = lake if self.access is None else lake.acting_for(self.access)
+        return self._lake
 
     def lake_of(self, tenant: str, workspace: str) -> Lake:
         """The lake of another workspace, for the program's own work: nothing is checked."""
@@ -131,8 +135,8 @@ def whole_number(text: str, what: str, *, at_least: int | None = None) -> int:
 
 def capabilities_of(request: HttpRequest) -> frozenset[str]:
     """What the client declares that it can do, in the header X-Sandur-Capabilities, separated by commas."""
-    text = request.header(b"x-sandur-capabilities") or ""
-    return frozenset(part.strip().lower() for part in text.split(",") if part.strip())
+    text = request.header(b"x-sandur-capabilities")
+    return frozenset(part.strip().lower() for part in text.split(",") if part.strip()) if text else _NOTHING
 
 
 def validate_key(text: str) -> str:

@@ -11,7 +11,7 @@ from sandur.catalog.records import Request, Source
 from sandur.catalog.security import Authority, Principal, StoredSecret
 from sandur.errors import OutcomeUnknown, Unavailable
 from sandur.operations.access import Security
-from sandur.operations.audit.notes import begin_notes
+from sandur.operations.audit.notes import NO_NOTES, OwnNotebook, current_notebook
 from sandur.operations.audit.trail import record_own_change
 from sandur.operations.identity.credentials import new_secret, stored_secret
 from sandur.operations.lake import Lake
@@ -58,9 +58,10 @@ async def recover(lake: Lake, user: str) -> str:
     """
     secret = new_secret()
     stored = await stored_secret(secret, lake.clock)
-    notes = begin_notes()
+    notebook = OwnNotebook()
+    current_notebook.set(notebook)
     await _swap_until_known(lake, "recover", stored, user, lambda found: _administered(lake, found, stored, user))
-    await record_own_change(lake, "recoverAdmin", user, notes.changes)
+    await record_own_change(lake, "recoverAdmin", user, (notebook.notes or NO_NOTES).changes)
     return secret
 
 

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from sandur.catalog.garbage import written_version
@@ -346,7 +347,8 @@ async def _known_table(lake: Lake, identifier: Identifier, situation: str) -> Cu
     if not await lake.store.are_current(head.versions):
         return None
     if authority:
-        require(lake, authority, head.chain, missing=name_not_found(identifier, "table"), situation=situation)
+        missing = partial(name_not_found, identifier, "table")
+        require(lake, authority, head.chain, missing=missing, situation=situation)
     document = await load_document(lake, TABLES, head.location)
     return CurrentTable(document, head.uuid, head.places, authority, head.chain)
 

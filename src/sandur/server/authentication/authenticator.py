@@ -1,6 +1,7 @@
 """Finds out who sends a request. Verifying a token reads nothing; whether it still counts, the manifest says (A1).
 
-Tokens that were verified once are remembered by their hash, bounded in number and until they expire.
+Tokens that were verified once are remembered by their hash, bounded in number and until they expire; the header that
+the last requests sent is remembered as it is, for a second.
 """
 
 import hashlib
@@ -41,6 +42,8 @@ from sandur.storage.layout import Layout
 _VERIFIED_MAX: Final = 10_000
 _FOREIGN_REMEMBERED_MS: Final = 300_000
 """How long a provider's token is remembered: soon after the provider withdraws a key, its tokens are refused."""
+_HEADER_BYTES_MAX: Final = 4_096
+"""A longer header is verified by the hash of its token with every request."""
 _IDENTITY_REMEMBERED_MS: Final = 1_000
 """How long the identity behind a header is remembered, at most: no token counts that much longer than it should."""
 _MISSING_KEYS_MAX: Final = 10_000
@@ -97,16 +100,17 @@ class Authenticator:
             return identity_of(request, self._settings, ANONYMOUS_BEARER) if names_scope else self._anonymous
         if names_scope:
             return await self._identify(request)
-        # Most clients send the same headers again and again.
-        digest = hashlib.sha256(headers.get(b"authorization", b"")).digest()
-        known = self._identities.get(digest)
+        # Most clients send the same header again and again; a hash of it would cost more than all that follows.
+        header = headers.get(b"authorization", b"")
+        known = self._identities.get(header)
         if known and known.until_ms > self._clock.now_ms() and self._is_last(known):
             return known.identity
         identity = await self._identify(request)
         lake = self._lakes.lake(identity.tenant, identity.workspace)
         authority = lake.feature(Security).last if identity.caller.key_id else None
         until_ms = min(identity.expires_ms or sys.maxsize, self._clock.now_ms() + _IDENTITY_REMEMBERED_MS)
-        self._identities[digest] = _KnownIdentity(identity, until_ms, lake, authority)
+        if len(header) <= _HEADER_BYTES_MAX:
+            self._identities[header] = _KnownIdentity(identity, until_ms, lake, authority)
         return identity
 
     def _is_last(self, known: "_KnownIdentity") -> bool:
