@@ -16,7 +16,6 @@ from sandur.catalog.audit import AuditRecord, UnbuiltRead
 from sandur.catalog.privileges import ALLOWED, Link, Needs, Verdict
 from sandur.catalog.security import Access, Caller, Decision
 from sandur.errors import Conflict, Forbidden, NotFound, OutcomeUnknown, SandurError
-from sandur.operations.audit.notes import Notes
 from sandur.server.audit import Exchange, hide_secrets, record_request
 from sandur.server.identity import Identity
 from sandur.settings import Settings
@@ -296,7 +295,7 @@ def _record(*decisions: Decision, status: int, error: Exception | None = None, *
         values={"prefix": b"main", "namespace": b"sales%1Feu", "table": b"orders"},
         identity=Identity("default", "default", "ada", caller),
         access=Access(caller, Needs("table", READ), list(decisions)),
-        notes=fields.pop("notes", Notes()),
+        notes=fields.pop("notes", None),
         status=status,
         error=error,
         time_ms=5,

@@ -153,21 +153,23 @@ _NO_TIME: Final = b'{"time_ms":0,'
 class LineEncoder:
     """Encodes the records of one batch. What unbuilt reads share is built and encoded once."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch_id: str) -> None:
+        self._batch_id = batch_id.encode()
         self._shared: dict[Hashable, bytes] = {}
 
-    def line(self, record: WaitingRecord, record_id: bytes) -> bytes:
-        """A record as one line of JSON."""
+    def line(self, place: int, record: WaitingRecord) -> bytes:
+        """A record as one line of JSON. Its id is that of the batch and its place."""
         if isinstance(record, AuditRecord):
-            return b'{"id":"%s",%s\n' % (record_id, _encode(record)[1:])
+            return b'{"id":"%s-%05d",%s\n' % (self._batch_id, place, _encode(record)[1:])
         key = record.key()
         shared = self._shared.get(key)
         if shared is None:
             built = msgspec.structs.replace(record.build(), time_ms=0, request_id="", declared_trace_id="")
             shared = self._shared[key] = _encode(built).removeprefix(_NO_TIME)
-        trace = b'"declared_trace_id":"%s",' % record.declared_trace_id.encode() if record.declared_trace_id else b""
-        own = (record_id, record.time_ms, _encode(record.request_id), trace)
-        return b'{"id":"%s","time_ms":%d,"request_id":%s,%s%s\n' % (*own, shared)
+        if record.declared_trace_id:
+            shared = b'"declared_trace_id":%s,%s' % (_encode(record.declared_trace_id), shared)
+        own = (self._batch_id, place, record.time_ms, _encode(record.request_id))
+        return b'{"id":"%s-%05d","time_ms":%d,"request_id":%s,%s\n' % (*own, shared)
 
 
 def weight_of(record: WaitingRecord) -> int:

@@ -115,7 +115,8 @@ def require(lake: Lake, authority: Authority | None, chain: Chain, *, missing: M
     access = lake.access
     if access is None or authority is None:
         return
-    decision = authority.decision(access.caller, chain, access.rule(situation))
+    rule = access.rule(situation) if situation else access.needs.rule
+    decision = authority.decision(access.caller, chain, rule)
     if decision is None:
         raise Unauthenticated(f"The token of {access.caller.name} has been revoked; log in again")
     access.decisions.append(decision)

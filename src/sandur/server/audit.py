@@ -125,7 +125,8 @@ class AllowedRead(msgspec.Struct, gc=False):
             status=self.status,
             time_ms=self.time_ms,
         )
-        return _record(ended, layout_of_workspace(identity.tenant, identity.workspace), self.kind, self.sampled)
+        record = _record(ended, layout_of_workspace(identity.tenant, identity.workspace), self.kind, self.sampled)
+        return msgspec.structs.replace(record, declared_trace_id=self.declared_trace_id)
 
 
 def record_request(trail: AuditTrail, settings: Settings, ended: Exchange) -> None:
@@ -156,8 +157,8 @@ def _allowed_read(ended: Exchange, sampled: float) -> AllowedRead | None:
         return None
     return AllowedRead(
         ended.time_ms,
-        _request_id(ended),
-        _trace_id(headers),
+        _request_id(ended) if b"x-request-id" in headers else ended.request_id,
+        _trace_id(headers) if b"traceparent" in headers else "",
         ended.protocol,
         ended.operation,
         ended.status,

@@ -114,10 +114,15 @@ class LocalStore:
         return UNCHANGED if _version(status) == seen else await self.get(key)
 
     async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
-        for key, version in versions:  # A warm load waits for this loop: without calls of other functions.
-            status = _status(self._paths.get(key) or self._path(key))
-            if status is None or str(status.st_mtime_ns) != version:
-                return False
+        try:
+            for key, version in versions:  # A warm load waits for this loop: without calls of other functions.
+                status = os.stat(self._paths.get(key) or self._path(key))
+                if str(status.st_mtime_ns) != version or stat.S_ISDIR(status.st_mode):
+                    return False
+        except _NOT_THERE:
+            return False
+        except OSError as error:
+            raise Unavailable(f"the versions of objects cannot be read: {error}") from error
         return True
 
     async def head(self, key: str) -> Listed | None:

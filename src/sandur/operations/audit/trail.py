@@ -70,9 +70,9 @@ class Batch:
         self.weight = 0
         self._by_priority: tuple[list[WaitingRecord], ...] = tuple([] for _ in range(PRIORITY_COUNT))
 
-    def add(self, record: WaitingRecord, priority: int, weight: int) -> None:
+    def add(self, records: Sequence[WaitingRecord], priority: int, weight: int) -> None:
         self.weight += weight
-        self._by_priority[priority].append(record)
+        self._by_priority[priority].extend(records)
 
     def pop(self, priority: int) -> WaitingRecord | None:
         """Remove a record of that priority; None if no such record waits."""
@@ -116,6 +116,8 @@ class AuditTrail:
         if level == "auto":
             level = "off" if settings.authentication == "off" else "all"
         self._lowest_priority = LEVELS[level]
+        self.is_on = self._lowest_priority < PRIORITY_COUNT
+        self.has_reads = self._lowest_priority == 0
         self.sampled = settings.audit_reads_sampled
         self.counters = Counters()
         self._clock = clock
@@ -129,15 +131,6 @@ class AuditTrail:
         self._is_full = asyncio.Event()
         self._writing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def is_on(self) -> bool:
-        return self._lowest_priority < PRIORITY_COUNT
-
-    @property
-    def has_reads(self) -> bool:
-        """Whether reads are recorded, if only some of them."""
-        return self._lowest_priority == 0
 
     def wants(self, layout: Layout, kind: AuditKind, now_ms: int) -> bool:
         """Whether a record of that kind is kept: by the settings, reads by chance, bad tokens by rate."""
@@ -168,18 +161,37 @@ class AuditTrail:
 
     def add_read(self, read: UnbuiltRead) -> None:
         """Keep an allowed read as `wants` and `add` do, together with others: one by one costs four times as much."""
-        self._reads.append(read)
-        if len(self._reads) == 1:
+        reads = self._reads
+        reads.append(read)
+        if len(reads) == 1:
             self._start()
-        elif len(self._reads) >= READS_AT_ONCE:
+        elif len(reads) >= READS_AT_ONCE:
             self._add_reads()
 
     def _add_reads(self) -> None:
         reads, self._reads = self._reads, []
+        by_workspace: dict[tuple[str, str], list[UnbuiltRead]] = {}
         for read in reads:
-            layout = layout_of_workspace(read.tenant, read.workspace)
-            if self.wants(layout, read.kind, read.time_ms):
-                self.add(layout, read)
+            by_workspace.setdefault((read.tenant, read.workspace), []).append(read)
+        for (tenant, workspace), added in by_workspace.items():
+            layout = layout_of_workspace(tenant, workspace)
+            if self.sampled < 1 or not self._add_together(layout, added):
+                for read in added:
+                    if self.wants(layout, read.kind, read.time_ms):
+                        self.add(layout, read)
+
+    def _add_together(self, layout: Layout, reads: Sequence[UnbuiltRead]) -> bool:
+        """Keep reads in the open batch; False if they do not fit into it, or into the buffer."""
+        waiting, count = self._waiting_of(layout), len(reads)
+        batch = waiting.open
+        if batch is None or batch.weight + count >= BATCH_RECORDS_MAX:
+            return False
+        if waiting.weight + count > WORKSPACE_RECORDS_MAX or self._weight + count > PROCESS_RECORDS_MAX:
+            return False
+        batch.add(reads, PRIORITIES["read"], count)
+        waiting.weight += count
+        self._weight += count
+        return True
 
     async def flush(self) -> bool:
         """Write everything that waits; False if something could not be written and waits on."""
@@ -225,7 +237,7 @@ class AuditTrail:
         batch, weight = waiting.open, weight_of(record)
         if batch is None:
             batch = waiting.open = Batch(self._clock.new_id(), record.time_ms)
-        batch.add(record, priority, weight)
+        batch.add((record,), priority, weight)
         waiting.weight += weight
         self._weight += weight
         return batch
@@ -349,19 +361,16 @@ async def record_own_change(lake: Lake, operation: str, user: str, changes: Sequ
 
 
 def encode_batch(batch_id: str, records: Sequence[WaitingRecord]) -> bytes:
-    """The object of a batch: one line of JSON per record. A record's id is that of the batch and its place."""
+    """The object of a batch: one line of JSON per record."""
     return b"".join(_encoded(batch_id, records))
 
 
 def _encoded(batch_id: str, records: Sequence[WaitingRecord]) -> Iterator[bytes]:
     """The object of a batch in parts, each of which takes a fraction of a millisecond."""
-    compressor, encoder, first = zlib.compressobj(_COMPRESSION, wbits=_GZIP), LineEncoder(), batch_id.encode()
+    compressor, encoder = zlib.compressobj(_COMPRESSION, wbits=_GZIP), LineEncoder(batch_id)
     for start in range(0, len(records), _RECORDS_AT_ONCE):
-        lines = [
-            encoder.line(record, b"%s-%05d" % (first, place))
-            for place, record in enumerate(records[start : start + _RECORDS_AT_ONCE], start)
-        ]
-        yield compressor.compress(b"".join(lines))
+        part = enumerate(records[start : start + _RECORDS_AT_ONCE], start)
+        yield compressor.compress(b"".join([encoder.line(place, record) for place, record in part]))
     yield compressor.flush()
 
 

@@ -82,7 +82,7 @@ class Authenticator:
         self._is_on = settings.authentication == "on"
         self._anonymous = identity_of(HttpRequest("GET", b"", b"", {}, b"", ""), settings, ANONYMOUS_BEARER)
         self._verified: LruCache[bytes, tuple[Bearer, int]] = LruCache(_VERIFIED_MAX)
-        self._identities: LruCache[bytes, _KnownIdentity] = LruCache(_VERIFIED_MAX)
+        self._identities: dict[bytes, _KnownIdentity] = {}
         self._key_reads_ms: LruCache[tuple[Layout, str], int] = LruCache(_MISSING_KEYS_MAX)
 
     @property
@@ -103,19 +103,22 @@ class Authenticator:
         # Most clients send the same header again and again; a hash of it would cost more than all that follows.
         header = headers.get(b"authorization", b"")
         known = self._identities.get(header)
-        if known and known.until_ms > self._clock.now_ms() and self._is_last(known):
+        if (
+            known
+            and known.until_ms > self._clock.now_ms()
+            # Whether an API key counts, the manifest says that was read last. Tokens do not depend on it.
+            and (known.authority is None or known.authority is known.lake.feature(Security).last)
+        ):
             return known.identity
         identity = await self._identify(request)
         lake = self._lakes.lake(identity.tenant, identity.workspace)
         authority = lake.feature(Security).last if identity.caller.key_id else None
         until_ms = min(identity.expires_ms or sys.maxsize, self._clock.now_ms() + _IDENTITY_REMEMBERED_MS)
         if len(header) <= _HEADER_BYTES_MAX:
+            if len(self._identities) >= _VERIFIED_MAX:
+                self._identities.clear()
             self._identities[header] = _KnownIdentity(identity, until_ms, lake, authority)
         return identity
-
-    def _is_last(self, known: "_KnownIdentity") -> bool:
-        """Whether an API key was found in the manifest that was read last. Tokens do not depend on it."""
-        return known.authority is None or known.authority is known.lake.feature(Security).last
 
     async def _identify(self, request: HttpRequest) -> Identity:
         scheme, _, token = (request.header(b"authorization") or "").strip().partition(" ")
