@@ -107,6 +107,11 @@ RULES: Final = {
     "A14 again": "a reader that misses a segment reads the manifest again",
     "A15": "a fenced revocation aborts an undecided transaction on the pointer before it answers",
     "A15 late": "a transaction reads the manifest after the versions of all its pointers were known",
+    "SR1": "a request joins only a read that has not begun",
+    "SR3": "a read is a task of its own: a request that leaves, even the first one, does not end it",
+    "SR4": "a read that failed fails for all that joined it; it never answers what is remembered, and it makes room",
+    "SR5": "`unchanged` stands for the value whose version was sent, not for what is remembered when the read ends",
+    "SR6": "an answer belongs to its read: one that comes after the time limit is dropped",
 }
 
 

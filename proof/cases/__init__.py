@@ -12,6 +12,7 @@ from proof.cases.index import CASES as INDEX
 from proof.cases.location_changes import CASES as LOCATION_CHANGES
 from proof.cases.locations import CASES as LOCATIONS
 from proof.cases.rename import CASES as RENAME
+from proof.cases.shared_reads import CASES as SHARED_READS
 from proof.cases.stage import CASES as STAGE
 from proof.cases.transaction import CASES as TRANSACTION
 
@@ -28,5 +29,6 @@ ALL: tuple[Case, ...] = (
     *LOCATIONS,
     *LOCATION_CHANGES,
     *GRANTS,
+    *SHARED_READS,
     *FIRST_VERSION,
 )

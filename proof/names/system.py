@@ -36,7 +36,7 @@ from proof.rules import Rules, of
 from proof.steps import Result, Step
 from proof.store import Store, held, run
 
-RULES: Final = of("N", "D", "R", "S", "GC2", "T1", "T3", "T5", "T6", "T9")
+RULES: Final = of("N", "D", "R", "S1", "S2", "S3", "S4", "GC2", "T1", "T3", "T5", "T6", "T9")
 
 
 def start(actor: str, request: Request, rules: Rules) -> Step[str]:  # noqa: C901 -- one flat match

@@ -27,6 +27,7 @@ from sandur.operations.lake import CELLS_MAX, Lake, LruCache
 from sandur.operations.tables.names import ResolvedName, pointer_cell, resolve_name
 from sandur.storage.cell import Versioned, decode_record, gather_all, gather_in_batches
 from sandur.storage.contract import Version
+from sandur.storage.shared_reads import SharedReads
 
 _SEGMENT_READS_AT_ONCE: Final = 64
 _SEGMENTS_MAX: Final = 1_000
@@ -54,6 +55,7 @@ class Security:
         self._lake = lake
         self._last: Authority | None = None
         self._shards: LruCache[str, Shard] = LruCache(_SEGMENTS_MAX)
+        self._shared = SharedReads(self._read)
 
     @property
     def last(self) -> Authority | None:
@@ -61,7 +63,13 @@ class Security:
         return self._last
 
     async def read(self) -> Authority:
-        """A1: the authority, by a read that begins now. Unavailable if it cannot be read, never "no grants"."""
+        """A1: the authority, by a read that begins now. Unavailable if it cannot be read, never "no grants".
+
+        Every request needs it, so concurrent ones share a read that has not begun (SR1), unless reads are instant.
+        """
+        return await (self._read() if self._lake.store.has_instant_reads else self._shared.get())
+
+    async def _read(self) -> Authority:
         for _ in range(_MANIFEST_READS_MAX):
             found = await self._lake.security().read()
             if found is None:

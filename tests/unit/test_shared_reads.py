@@ -1,0 +1,226 @@
+"""Shared reads: who joins which read, a read that fails, a request that leaves, and histories beside a writer."""
+
+import asyncio
+import random  # noqa: TID251 - seeded
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import pytest
+
+from proof.linearizable import is_linearizable
+from sandur.errors import Unavailable
+from sandur.storage import shared_reads
+from sandur.storage.shared_reads import SharedReads
+
+SEEDS: Final = range(60)
+
+
+class Slow:
+    """A value whose reads wait until the test lets them go. A read returns what was current when it was let go."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self.begun: list[asyncio.Future[None]] = []
+        self._more = asyncio.Event()
+
+    async def read(self) -> int:
+        gate = asyncio.get_running_loop().create_future()
+        self.begun.append(gate)
+        self._more.set()
+        await gate
+        return self.value
+
+    async def until_begun(self, count: int) -> None:
+        while len(self.begun) < count:
+            self._more.clear()
+            await self._more.wait()
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read waits for the earlier one, however long it takes."""
+    monkeypatch.setattr(shared_reads, "JOIN_SECONDS_MAX", 3_600.0)
+
+
+async def test_requests_that_arrive_before_a_read_begins_share_it() -> None:
+    slow = Slow()
+    shared = SharedReads(slow.read)
+
+    requests = [asyncio.create_task(shared.get()) for _ in range(5)]
+    await slow.until_begun(1)
+    slow.begun[0].set_result(None)
+
+    assert await asyncio.gather(*requests) == [0] * 5
+    assert len(slow.begun) == 1
+
+
+async def test_a_request_never_joins_a_read_that_has_begun_and_one_further_read_serves_all_that_wait() -> None:
+    slow = Slow()
+    shared = SharedReads(slow.read)
+    first = asyncio.create_task(shared.get())
+    await slow.until_begun(1)
+    later = [asyncio.create_task(shared.get()) for _ in range(4)]
+    await asyncio.sleep(0)
+
+    slow.begun[0].set_result(None)
+    assert await first == 0
+    slow.value = 1
+    await slow.until_begun(2)
+    slow.begun[1].set_result(None)
+
+    assert await asyncio.gather(*later) == [1] * 4
+    assert len(slow.begun) == 2
+
+
+async def test_a_read_begins_beside_one_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_reads, "JOIN_SECONDS_MAX", 0.0)
+    slow = Slow()
+    shared = SharedReads(slow.read)
+    first = asyncio.create_task(shared.get())
+    await slow.until_begun(1)
+
+    second = asyncio.create_task(shared.get())
+    await slow.until_begun(2)
+    slow.begun[1].set_result(None)
+
+    assert await second == 0
+    assert not first.done()
+    slow.begun[0].set_result(None)
+    assert await first == 0
+
+
+async def test_a_request_that_leaves_does_not_end_the_read_not_even_the_first_one() -> None:
+    slow = Slow()
+    shared = SharedReads(slow.read)
+    first, second = asyncio.create_task(shared.get()), asyncio.create_task(shared.get())
+    await slow.until_begun(1)
+
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    slow.begun[0].set_result(None)
+
+    assert await second == 0
+
+
+async def test_a_failed_read_fails_for_all_that_joined_it_and_the_next_request_reads_again() -> None:
+    slow = Slow()
+    shared = SharedReads(slow.read)
+    requests = [asyncio.create_task(shared.get()) for _ in range(3)]
+    await slow.until_begun(1)
+
+    slow.begun[0].set_exception(Unavailable("the store is gone"))
+    found = await asyncio.gather(*requests, return_exceptions=True)
+    again = asyncio.create_task(shared.get())
+    await slow.until_begun(2)
+    slow.begun[1].set_result(None)
+
+    assert all(isinstance(one, Unavailable) for one in found)
+    assert await again == 0
+
+
+def test_a_loop_that_ended_in_the_middle_leaves_nothing_that_others_wait_for() -> None:
+    slow = Slow()
+    shared = SharedReads(slow.read)
+
+    async def leave() -> None:
+        asyncio.create_task(shared.get())  # noqa: RUF006 - the loop ends before it
+        await asyncio.sleep(0)
+
+    async def read() -> int:
+        request = asyncio.create_task(shared.get())
+        await slow.until_begun(1)
+        slow.begun[-1].set_result(None)
+        return await request
+
+    asyncio.run(leave())
+    slow.begun.clear()
+
+    assert asyncio.run(read()) == 0
+
+
+class History:
+    """Requests in the order of real time, for the checker of the models."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, ...]] = []
+        self.masks: list[int | None] = []
+        self.results: list[str | None] = []
+
+    async def run(self, request: tuple[str, ...], act: Callable[[], Awaitable[str]]) -> None:
+        place = len(self.requests)
+        self.requests.append(request)
+        self.masks.append(sum(1 << other for other, answer in enumerate(self.results) if answer is not None))
+        self.results.append(None)
+        self.results[place] = await act()
+
+    def is_correct(self) -> bool:
+        def answer(world: str, request: tuple[str, ...]) -> tuple[str, str]:
+            return ("ok", request[1]) if request[0] == "write" else (world, world)
+
+        return is_linearizable(
+            self.requests,
+            tuple(self.masks),
+            tuple(self.results),
+            specification=answer,
+            start="0",
+            unsure=(None,),
+            views=(),
+        )
+
+
+async def _steps(chance: random.Random) -> None:
+    for _ in range(chance.randrange(4)):
+        await asyncio.sleep(0)
+
+
+async def _history(seed: int, *, joins_running: bool = False) -> History:
+    """Readers that share reads beside a writer elsewhere, each at a random speed."""
+    chance, history, stored = random.Random(seed), History(), ["0"]
+
+    async def read() -> str:
+        await _steps(chance)
+        found = stored[0]
+        await _steps(chance)
+        return found
+
+    shared = SharedReads(read)
+
+    async def get() -> str:
+        if joins_running and shared._running and not shared._running.done():  # Breaks SR1 on purpose.
+            return await asyncio.shield(shared._running)
+        return await shared.get()
+
+    async def reader() -> None:
+        for _ in range(3):
+            await _steps(chance)
+            await history.run(("read",), get)
+
+    async def writer() -> None:
+        for number in range(1, 4):
+
+            async def write(value: str = str(number)) -> str:
+                await _steps(chance)
+                stored[0] = value
+                await _steps(chance)
+                return "ok"
+
+            await history.run(("write", str(number)), write)
+
+    await asyncio.gather(reader(), reader(), reader(), writer())
+    return history
+
+
+@pytest.mark.parametrize("pause_seconds", [0.0, 3_600.0])
+async def test_histories_of_shared_reads_beside_a_writer_are_linearizable(
+    pause_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_reads, "JOIN_SECONDS_MAX", pause_seconds)
+
+    wrong = [seed for seed in SEEDS if not (await _history(seed)).is_correct()]
+
+    assert wrong == []
+
+
+async def test_the_check_of_histories_notices_a_request_that_joins_a_read_in_progress() -> None:
+    assert not all([(await _history(seed, joins_running=True)).is_correct() for seed in SEEDS])
