@@ -24,11 +24,23 @@ CASES: Final = (
         partial(shared, Plan(readers=2), without(ALL, "SR1")),
         "not linearizable",
     ),
-    Case("shared: without SR3", partial(shared, Plan(tasks=0), without(ALL, "SR3")), "no task carries out"),
-    Case("shared: without SR4", partial(shared, Plan(readers=2, fails=True), without(ALL, "SR4")), "not linearizable"),
-    Case("shared: without SR5", partial(shared, Plan(readers=2, directs=1), without(ALL, "SR5")), "not linearizable"),
     Case(
-        "shared: without SR6",
+        "shared: without SR3: the first request is cancelled",
+        partial(shared, Plan(tasks=0), without(ALL, "SR3")),
+        "no task carries out",
+    ),
+    Case(
+        "shared: without SR4: a read fails",
+        partial(shared, Plan(readers=2, fails=True), without(ALL, "SR4")),
+        "not linearizable",
+    ),
+    Case(
+        "shared: without SR5: another read ends before",
+        partial(shared, Plan(readers=2, directs=1), without(ALL, "SR5")),
+        "not linearizable",
+    ),
+    Case(
+        "shared: without SR6: an answer comes late",
         partial(shared, Plan(readers=2, fails=True, tasks=2), without(ALL, "SR6")),
         "not linearizable",
     ),
