@@ -18,6 +18,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from sandur.settings import S3Settings, Settings
+from tests.servers.amazon_gateway import DOMAIN
 from tests.servers.processes import LOOPBACK, TWIN_OFFSET, free_ports, running
 
 BUCKET: Final = "sandur"
@@ -127,6 +128,8 @@ def _command(folder: Path, ports: dict[str, int]) -> list[str | Path]:
     return [
         *command,
         f"-bucket={BUCKET}",
+        # Clients that know only Amazon put the bucket into the name of the host.
+        f"-s3.domainName={DOMAIN}",
         f"-s3.localSocket={folder}/s3.sock",
         f"-filer.localSocket={folder}/filer.sock",
         "-s3.port.iceberg=0",
