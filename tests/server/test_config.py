@@ -30,7 +30,7 @@ async def test_config_advertises_exactly_the_mounted_routes(client: httpx.AsyncC
 async def test_config_has_the_fields_that_clients_need(client: httpx.AsyncClient) -> None:
     config = (await client.get("/v1/config")).json()
 
-    assert config["defaults"] == {}
+    assert config["defaults"] == {"header.X-Iceberg-Access-Delegation": "vended-credentials,remote-signing"}
     assert config["overrides"] == {"namespace-separator": "%1F"}
     assert config["idempotency-key-lifetime"] == "PT1H"
 

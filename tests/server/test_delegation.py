@@ -96,7 +96,7 @@ async def test_a_load_with_the_header_has_one_credential_for_the_table_and_the_s
     assert body["config"] == {
         "client.region": "eu-west-1",
         "s3.region": "eu-west-1",
-        "s3.endpoint": "http://s3.example",
+        "s3.endpoint": "http://s3.example/",
         "s3.path-style-access": "true",
         "s3.access-key-id": "ASIA1",
         "s3.secret-access-key": "issued-secret-1",

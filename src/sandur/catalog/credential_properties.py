@@ -33,7 +33,8 @@ def s3_client_properties(profile: StorageProfile) -> Mapping[str, str]:
     if profile.region:
         properties |= {"client.region": profile.region, "s3.region": profile.region}
     if profile.endpoint:
-        properties["s3.endpoint"] = profile.endpoint
+        # ClickHouse 26.9 finds no file if the slash at the end is missing; the other clients ignore it.
+        properties["s3.endpoint"] = profile.endpoint.rstrip("/") + "/"
     return properties
 
 

@@ -14,6 +14,8 @@ from sandur.server.http import NO_STORE, Answer, json_answer
 from sandur.server.iceberg_rest.tables import SEPARATOR, encode
 
 _CATALOGS_LISTED_MAX: Final = 20
+# Iceberg's Java clients delegate only if a property says so; the other clients do it by themselves.
+_DEFAULTS: Final = {"header.X-Iceberg-Access-Delegation": "vended-credentials,remote-signing"}
 _LOCATION: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[./~]")
 
 
@@ -24,7 +26,7 @@ async def answer_config(call: Call, endpoints: Sequence[str]) -> Answer:
     if warehouse := call.query.get("warehouse"):
         overrides["prefix"] = quote(await _load_catalog_name(call, warehouse), safe="")
     body = {
-        "defaults": {},
+        "defaults": _DEFAULTS,
         "overrides": overrides,
         "endpoints": endpoints,
         "idempotency-key-lifetime": call.settings.idempotency_key_lifetime,
