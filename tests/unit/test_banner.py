@@ -96,3 +96,26 @@ def test_the_banner_says_who_may_use_the_server() -> None:
 
 def test_there_is_no_trino_recipe_for_a_folder() -> None:
     assert not [name for name in recipes("http://h:1", Settings()) if "Trino" in name]
+
+
+VENDING = {**S3_ENVIRONMENT, "SANDUR_S3_ACCESS": "vend", "SANDUR_S3_ROLE_ARN": "arn:aws:iam::1:role/tables"}
+
+
+def test_no_recipe_has_a_place_for_keys_if_the_server_gives_credentials() -> None:
+    settings = load_settings(flags={"store": "s3://b/p"}, environment=VENDING)
+
+    text = banner_text(settings)
+
+    for key in ("AWS_ACCESS_KEY_ID", "KEY_ID", "s3.aws-access-key", "hush"):
+        assert key not in text
+    assert "iceberg.rest-catalog.vended-credentials-enabled=true" in text
+    assert "temporary credentials" in text
+
+
+def test_engines_that_cannot_sign_remotely_have_a_place_for_keys_if_the_server_signs() -> None:
+    settings = load_settings(flags={"store": "s3://b/p"}, environment={**VENDING, "SANDUR_S3_ACCESS": "sign"})
+
+    found = {name: "\n".join(lines) for name, lines in recipes("http://h:1", settings).items()}
+
+    assert "KEY_ID" in found["DuckDB"]
+    assert "s3.endpoint" not in found["PyIceberg"]

@@ -121,10 +121,15 @@ def _show_table(options: Mapping[str, str], found: Sequence[Connection], *, need
 
 
 def s3_store(settings: Settings, *, with_keys: bool = False) -> S3Store | None:
-    """How Spark accesses the bucket of the store; None if the store is not on S3."""
+    """How Spark accesses the bucket of the store; None if the store is not on S3.
+
+    A server that gives Spark access to the bucket also says where it is.
+    """
     if not settings.store.startswith("s3://"):
         return None
     s3 = settings.s3
+    if s3.access != "none" and not with_keys:
+        return S3Store(path_style=False)
     where = S3Store(endpoint=s3.endpoint, region=s3.region, path_style=s3.path_style)
     if not with_keys:
         return where

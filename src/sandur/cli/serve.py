@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from rich.console import Console
@@ -16,6 +17,15 @@ from sandur.server.serve import serve
 from sandur.settings import S3Settings, Settings, load_settings
 from sandur.spark import Connection, Versions, session_options
 from sandur.spark.sessions import DEFAULT_REGION, DEFAULT_SPARK, PACKAGES
+
+_BUCKET_ACCESS: Final = {
+    "none": "engines access it directly, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "vend": "engines get temporary credentials for the files of one table, and need no keys",
+    "sign": "the server signs the requests of Spark, Flink and PyIceberg; other engines need keys",
+    "static": "engines get the server's own keys, which open the whole bucket",
+}
+# Engines that cannot sign remotely need keys of their own then.
+_NEEDS_KEYS: Final = frozenset({"none", "sign"})
 
 
 def show_banner(console: Console, settings: Settings, url: str, *, activation: Path | None = None) -> None:
@@ -37,10 +47,12 @@ def show_banner(console: Console, settings: Settings, url: str, *, activation: P
 def recipes(url: str, settings: Settings) -> dict[str, list[str]]:
     """The lines that connect each engine.
 
-    They never contain a token or the keys of a bucket, only an environment variable or `…` in their place.
+    They never contain a token or the keys of a bucket, only an environment variable or `…` in their place. Where the
+    server gives engines access to the bucket, they need no keys.
     """
     catalog, needs_token = settings.default_catalog, settings.authentication == "on"
     s3 = settings.s3 if settings.store.startswith("s3://") else None
+    takes_keys = s3 if s3 and s3.access in _NEEDS_KEYS else None
     imported = "import os; " if needs_token else ""
     bearer = "'Bearer ' + os.environ['SANDUR_TOKEN']" if needs_token else "'Bearer any'"
     header = ' -H "Authorization: Bearer $SANDUR_TOKEN"' if needs_token else ""
@@ -49,16 +61,13 @@ def recipes(url: str, settings: Settings) -> dict[str, list[str]]:
     found = {
         "PyIceberg": [
             f"{imported}from pyiceberg.catalog import load_catalog",
-            f"catalog = load_catalog('sandur', {_pyiceberg_options(url, catalog, s3, needs_token=needs_token)})",
+            f"catalog = load_catalog('sandur', {_pyiceberg_options(url, settings, needs_token=needs_token)})",
         ],
         "Spark": _spark(url, catalog, settings),
-        "Polars": [
-            "import polars as pl    # with the catalog of PyIceberg above",
-            "pl.scan_iceberg(catalog.load_table('NAMESPACE.TABLE')).collect()",
-        ],
+        "Polars": _polars(s3),
         "DuckDB": [
             "INSTALL iceberg; LOAD iceberg;",
-            *([_duckdb_secret(s3)] if s3 else []),
+            *([_duckdb_secret(takes_keys)] if takes_keys else []),
             f"ATTACH '{catalog}' AS sandur (TYPE iceberg, ENDPOINT '{url}', {access});",
         ],
         "Delta tables, in DuckDB": [
@@ -99,7 +108,7 @@ def _facts(settings: Settings, url: str) -> dict[str, str]:
         "health": f"{url}/healthz  {url}/readyz  {url}/metrics",
     }
     if settings.store.startswith("s3://"):
-        facts["bucket"] = "engines access it directly, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        facts["bucket"] = _BUCKET_ACCESS[settings.s3.access]
     return facts
 
 
@@ -114,12 +123,25 @@ def _spark(url: str, catalog: str, settings: Settings) -> list[str]:
     ]
 
 
-def _pyiceberg_options(url: str, catalog: str, s3: S3Settings | None, *, needs_token: bool) -> str:
+def _pyiceberg_options(url: str, settings: Settings, *, needs_token: bool) -> str:
     token = ", token=os.environ['SANDUR_TOKEN']" if needs_token else ""
-    options = {"s3.endpoint": s3.endpoint, "s3.region": s3.region} if s3 else {}
+    needs_keys = settings.store.startswith("s3://") and settings.s3.access == "none"
+    options = {"s3.endpoint": settings.s3.endpoint, "s3.region": settings.s3.region} if needs_keys else {}
     given = {key: value for key, value in options.items() if value}
     store = f", **{given}" if given else ""
-    return f"type='rest', uri='{url}', warehouse='{catalog}'{token}{store}"
+    return f"type='rest', uri='{url}', warehouse='{settings.default_catalog}'{token}{store}"
+
+
+def _polars(s3: S3Settings | None) -> list[str]:
+    imported = "import polars as pl    # with the catalog of PyIceberg above"
+    if s3 is None or s3.access in _NEEDS_KEYS:
+        return [imported, "pl.scan_iceberg(catalog.load_table('NAMESPACE.TABLE')).collect()"]
+    return [
+        imported,
+        "table = catalog.load_table('NAMESPACE.TABLE')",
+        "files = {key: value for key, value in table.io.properties.items() if key.startswith('s3.')}",
+        "pl.scan_iceberg(table, storage_options=files).collect()",
+    ]
 
 
 def _duckdb_secret(s3: S3Settings) -> str:
@@ -140,9 +162,11 @@ def _trino(url: str, catalog: str, s3: S3Settings, *, needs_token: bool) -> list
         f"iceberg.rest-catalog.warehouse={catalog}",
         "fs.native-s3.enabled=true",
         f"s3.region={s3.region or DEFAULT_REGION}",
-        "s3.aws-access-key=${ENV:AWS_ACCESS_KEY_ID}",
-        "s3.aws-secret-key=${ENV:AWS_SECRET_ACCESS_KEY}",
     ]
+    if s3.access in _NEEDS_KEYS:
+        lines += ["s3.aws-access-key=${ENV:AWS_ACCESS_KEY_ID}", "s3.aws-secret-key=${ENV:AWS_SECRET_ACCESS_KEY}"]
+    else:
+        lines += ["iceberg.rest-catalog.vended-credentials-enabled=true"]
     if s3.endpoint:
         lines += [f"s3.endpoint={s3.endpoint}"]
     if s3.path_style:

@@ -57,6 +57,20 @@ def test_a_bucket_has_its_endpoint_and_its_keys_only_with_a_flag(tmp_path: Path)
     assert with_keys["spark.sql.catalog.sandur.s3.secret-access-key"] == "hush"
 
 
+def test_a_server_that_gives_credentials_says_itself_where_the_bucket_is(tmp_path: Path) -> None:
+    file = tmp_path / "sandur.toml"
+    file.write_text(
+        'store = "s3://bucket/p"\n[s3]\nendpoint = "http://s3"\naccess = "vend"\nrole_arn = "arn:aws:iam::1:role/t"\n'
+        'access_key_id = "id"\nsecret_access_key = "hush"\n'
+    )
+
+    options = options_of("--config", str(file))
+
+    assert "iceberg-aws-bundle" in options["spark.jars.packages"]
+    assert options["spark.sql.catalog.sandur.io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
+    assert not [key for key in options if ".s3." in key]
+
+
 def test_versions_are_chosen_by_flags() -> None:
     options = options_of("--spark", "3.5", "--iceberg", "1.5.2")
 
