@@ -20,12 +20,13 @@ def extension_file(name: str) -> Path:
     return folder / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
 
 
-def session(url: str) -> duckdb.DuckDBPyConnection:
-    """A session with the server's default catalog as `sandur`."""
+def session(url: str, token: str = "") -> duckdb.DuckDBPyConnection:
+    """A session with the server's default catalog as `sandur`; without a token, the server needs none."""
     opened = duckdb.connect()
     for name in EXTENSIONS:
         opened.load_extension(str(extension_file(name)))
-    opened.execute(f"ATTACH 'main' AS sandur (TYPE iceberg, ENDPOINT '{url}', AUTHORIZATION_TYPE 'none')")
+    access = f"TOKEN '{token}'" if token else "AUTHORIZATION_TYPE 'none'"
+    opened.execute(f"ATTACH 'main' AS sandur (TYPE iceberg, ENDPOINT '{url}', {access})")
     return opened
 
 

@@ -22,14 +22,16 @@ Row = tuple[int, str | None, float | None]
 ROWS: Final[tuple[Row, ...]] = ((1, "one", 1.5), (2, None, -2.25), (3, "þrír ❄", None))
 # Writers that can delete rows also insert and delete this one, so that readers must apply deletes.
 DELETED_ROW: Final[Row] = (4, "gone", 4.0)
+ADDED_ROW: Final[Row] = (5, "more", 5.0)
 
 
 @dataclass(frozen=True)
 class Writer:
-    """Creates a table in an existing namespace with exactly `ROWS` in it."""
+    """Creates a table in an existing namespace with exactly `ROWS` in it; `append` adds `ADDED_ROW` to a table."""
 
     engine: str
     write: Callable[[Served, str, str], None]
+    append: Callable[[Served, str, str], object]
     stores: tuple[str, ...] = STORES
     is_quick: bool = False
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 import polars as pl
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
 
-from tests.interop.cross import DELETED_ROW, ROWS, Reader, Row, Writer
+from tests.interop.cross import ADDED_ROW, DELETED_ROW, ROWS, Reader, Row, Writer
 from tests.interop.duckdb_sessions import Duck
 from tests.interop.server_address import Served
 
@@ -29,6 +30,11 @@ def _write_with_pyiceberg(served: Served, namespace: str, name: str) -> None:
         table.delete(f"id = {DELETED_ROW[0]}")
 
 
+def _append_with_pyiceberg(served: Served, namespace: str, name: str) -> None:
+    with _catalog(served) as catalog:
+        catalog.load_table((namespace, name)).append(_arrow([ADDED_ROW]))
+
+
 def _read_with_pyiceberg(served: Served, namespace: str, name: str) -> list[Row]:
     with _catalog(served) as catalog:
         rows = catalog.load_table((namespace, name)).scan().to_arrow()
@@ -49,6 +55,12 @@ def _write_with_duckdb(served: Served, namespace: str, name: str) -> None:
     duck.close()
 
 
+def _append_with_duckdb(served: Served, namespace: str, name: str) -> None:
+    duck = Duck(served, namespace)
+    duck(f"INSERT INTO {name} VALUES {ADDED_ROW}")
+    duck.close()
+
+
 def _read_with_duckdb(served: Served, namespace: str, name: str) -> list[Row]:
     duck = Duck(served, namespace)
     found = duck(f"SELECT id, name, amount FROM {name}")
@@ -57,29 +69,40 @@ def _read_with_duckdb(served: Served, namespace: str, name: str) -> list[Row]:
 
 
 def _write_with_polars(served: Served, namespace: str, name: str) -> None:
-    options = served.pyiceberg_properties or None
-    frame = pl.DataFrame(
-        [*ROWS, DELETED_ROW], schema={"id": pl.Int64, "name": pl.String, "amount": pl.Float64}, orient="row"
-    )
     with _catalog(served) as catalog:
         target = f"{namespace}.{name}"
-        frame.lazy().sink_iceberg(
-            target, mode="append", create_if_not_exists=True, catalog=catalog, storage_options=options
-        )
+        catalog.create_table(target, _SCHEMA)
+        _sink_with_polars(catalog, target, [*ROWS, DELETED_ROW])
         pl.delete_iceberg(catalog.load_table(target), pl.col("id") == DELETED_ROW[0])
+
+
+def _append_with_polars(served: Served, namespace: str, name: str) -> None:
+    with _catalog(served) as catalog:
+        _sink_with_polars(catalog, f"{namespace}.{name}", [ADDED_ROW])
+
+
+def _sink_with_polars(catalog: Catalog, target: str, rows: Iterable[Row]) -> None:
+    frame = pl.DataFrame(list(rows), schema={"id": pl.Int64, "name": pl.String, "amount": pl.Float64}, orient="row")
+    table = catalog.load_table(target)
+    frame.lazy().sink_iceberg(table, mode="append", storage_options=_storage_options(table))
+
+
+def _storage_options(table: Table) -> dict[str, str] | None:
+    """The properties of the table's files: the keys of the client, or the credential that the server gave it."""
+    return {key: str(value) for key, value in table.io.properties.items() if key.startswith("s3.")} or None
 
 
 def _read_with_polars(served: Served, namespace: str, name: str) -> list[Row]:
     with _catalog(served) as catalog:
         table = catalog.load_table((namespace, name))
-        found = pl.scan_iceberg(table, storage_options=served.pyiceberg_properties or None)
+        found = pl.scan_iceberg(table, storage_options=_storage_options(table))
         return found.select("id", "name", "amount").collect().rows()
 
 
 WRITERS = [
-    Writer("PyIceberg", _write_with_pyiceberg, is_quick=True),
-    Writer("DuckDB", _write_with_duckdb, is_quick=True),
-    Writer("Polars", _write_with_polars, is_quick=True),
+    Writer("PyIceberg", _write_with_pyiceberg, _append_with_pyiceberg, is_quick=True),
+    Writer("DuckDB", _write_with_duckdb, _append_with_duckdb, is_quick=True),
+    Writer("Polars", _write_with_polars, _append_with_polars, is_quick=True),
 ]
 READERS = [
     Reader("PyIceberg", _read_with_pyiceberg, is_quick=True),

@@ -33,8 +33,8 @@ class Duck:
 @functools.cache
 def _instance(served: Served) -> duckdb.DuckDBPyConnection:
     """Loading the extensions takes longer than most tests, so it is done once per store."""
-    opened = session(served.url)
-    if served.s3:
+    opened = session(served.url, served.token)
+    if served.s3 and served.has_keys:
         opened.execute(secret(served.s3))
     return opened
 

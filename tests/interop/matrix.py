@@ -81,6 +81,11 @@ OPERATIONS: Final = (
     "concurrent writers",
     "add files",
     "expire snapshots",
+    "no keys",
+    "no keys: neighbour refused",
+    "no keys: reader reads",
+    "no keys: reader refused",
+    "no keys: credential renewed in a job",
 )
 
 READS_OF: Final = "read what "

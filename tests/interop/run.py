@@ -45,6 +45,7 @@ class Part:
 
 
 _SPARK: Final = ("spark/test_*.py",)
+_KEYLESS: Final = ("test_keyless.py", "test_keyless_isolation.py")
 _CROSS: Final = ("test_cross_reading.py",)
 
 # Quick parts come first. In each part at most one JVM runs at a time.
@@ -82,6 +83,11 @@ NAMED: Final = (
         ),
     ),
     Part("recipes", ("test_recipes.py", "engines/test_recipes_on_s3.py", "test_tutorial.py", "test_printed_pages.py")),
+    Part("no-keys", _KEYLESS, only="not Spark and not Trino and not Flink"),
+    Part("no-keys-trino", _KEYLESS, only="Trino"),
+    Part("no-keys-flink", _KEYLESS, only="Flink"),
+    Part("no-keys-spark", (*_KEYLESS, "test_keyless_spark.py"), only="Spark or keyless_spark"),
+    Part("no-keys-delta", ("test_delta_bucket.py",)),
     Part("opa", ("test_opa.py",)),
     Part("demo", ("test_demo.py",)),
     Part("system-tables", ("test_system_tables.py",)),

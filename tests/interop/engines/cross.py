@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from tests.interop.cross import DELETED_ROW, ROWS, Reader, Row, Writer
+from tests.interop.cross import ADDED_ROW, DELETED_ROW, ROWS, Reader, Row, Writer
 from tests.interop.engines.clickhouse import engine_at
 from tests.interop.engines.registry import opened
 from tests.interop.matrix import S3
@@ -32,6 +32,22 @@ def sql_writer(engine: str, *, prefix: str = "", text: str = "STRING", tail: str
         sql(f"INSERT INTO {table} VALUES {values(ROWS, text=text)}")
 
     return write
+
+
+def sql_appender(engine: str, *, prefix: str = "", text: str = "STRING") -> Callable[[Served, str, str], object]:
+    def append(served: Served, namespace: str, name: str) -> None:
+        opened(engine, served).sql(f"INSERT INTO {prefix}{namespace}.{name} VALUES {values([ADDED_ROW], text=text)}")
+
+    return append
+
+
+def appender(engine: str) -> Callable[[Served, str, str], object]:
+    """How an engine appends that has a verb for it."""
+
+    def append(served: Served, namespace: str, name: str) -> None:
+        opened(engine, served).ask(do="append", table=f"{namespace}.{name}", rows=[ADDED_ROW])
+
+    return append
 
 
 def deleting(engine: str, write: Callable[..., None], *, prefix: str = "", text: str = "STRING") -> Callable[..., None]:
@@ -64,6 +80,10 @@ def write_with_chdb(served: Served, namespace: str, name: str) -> None:
     lines = ", ".join(f"({', '.join('NULL' if value is None else repr(value) for value in row)})" for row in rows)
     sql(f"INSERT INTO {table} VALUES {lines}")
     sql(f"ALTER TABLE {table} DELETE WHERE id = {DELETED_ROW[0]}")
+
+
+def append_with_chdb(served: Served, namespace: str, name: str) -> None:
+    opened("chDB", served).sql(f"INSERT INTO sandur.`{namespace}.{name}` VALUES {ADDED_ROW}")
 
 
 def read_with_chdb(served: Served, namespace: str, name: str) -> Iterable[Row]:
@@ -115,13 +135,18 @@ _GO_REFUSES: Final = {
 }
 
 WRITERS: Final = [
-    Writer("Trino", deleting("Trino", sql_writer("Trino", **_TRINO), **_TRINO), stores=(S3,)),
-    Writer("Flink", sql_writer("Flink")),
-    Writer("chDB", write_with_chdb, stores=(S3,)),
-    Writer("Daft", write_with_daft),
-    Writer("iceberg-go", write_with_go),
-    Writer("iceberg-rust", write_with_rust),
-    Writer("Sail", deleting("Sail", sql_writer("Sail", tail="USING iceberg"))),
+    Writer(
+        "Trino",
+        deleting("Trino", sql_writer("Trino", **_TRINO), **_TRINO),
+        sql_appender("Trino", **_TRINO),
+        stores=(S3,),
+    ),
+    Writer("Flink", sql_writer("Flink"), sql_appender("Flink")),
+    Writer("chDB", write_with_chdb, append_with_chdb, stores=(S3,)),
+    Writer("Daft", write_with_daft, appender("Daft")),
+    Writer("iceberg-go", write_with_go, appender("iceberg-go")),
+    Writer("iceberg-rust", write_with_rust, appender("iceberg-rust")),
+    Writer("Sail", deleting("Sail", sql_writer("Sail", tail="USING iceberg")), sql_appender("Sail")),
 ]
 READERS: Final = [
     Reader("Trino", sql_reader("Trino", prefix="sandur."), stores=(S3,)),

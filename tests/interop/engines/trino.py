@@ -28,6 +28,7 @@ BOLD: Final = {
     "iceberg.expire-snapshots.min-retention": "0s",
     "iceberg.remove-orphan-files.min-retention": "0s",
 }
+VENDED: Final = "iceberg.rest-catalog.vended-credentials-enabled"
 SECURED: Final = {"iceberg.rest-catalog.security": "OAUTH2"}
 
 _LOOKS_MAX: Final = 600
@@ -35,6 +36,7 @@ _LOOK_SECONDS: Final = 1.0
 _STOP_SECONDS_MAX: Final = 60
 _ANSWER_SECONDS_MAX: Final = 120
 _PAGES_MAX: Final = 10_000
+_CAUSES_MAX: Final = 20
 _LOG_TAIL_BYTES: Final = 3_000
 
 
@@ -52,7 +54,7 @@ class Trino:
         rows: list[list[Any]] = []
         for _ in range(_PAGES_MAX):
             if "error" in page:
-                raise EngineError(f"{page['error']['errorName']}: {page['error']['message']}")
+                raise EngineError(_words(page["error"]))
             rows += page.get("data", [])
             if "nextUri" not in page:
                 return rows
@@ -71,6 +73,18 @@ class Trino:
 
     def close(self) -> None:
         self._client.close()
+
+
+def _words(error: dict[str, Any]) -> str:
+    """The name of an error, its message, and those of its causes."""
+    words = [f"{error['errorName']}: {error['message']}"]
+    cause = error.get("failureInfo", {}).get("cause")
+    for _ in range(_CAUSES_MAX):
+        if not cause:
+            break
+        words.append(str(cause.get("message", cause.get("type"))))
+        cause = cause.get("cause")
+    return "; ".join(words)
 
 
 @contextlib.contextmanager
@@ -150,8 +164,14 @@ def catalog_properties(served: Served) -> str:
     """`etc/catalog/sandur.properties`: what the page says, and what lets tests do what is rarely wanted."""
     assert served.s3 is not None, "Trino reads no local files"
     recipe = s3_recipe("trino-catalog", address=f"{LOOPBACK}:{served.server.port}", s3_address=_address(served.s3))
-    secured = {**SECURED, "iceberg.rest-catalog.oauth2.token": served.token} if served.token else {}
-    return recipe.text + "".join(f"{name}={value}\n" for name, value in (BOLD | secured).items())
+    more = {**SECURED, "iceberg.rest-catalog.oauth2.token": served.token} if served.token else {}
+    text = recipe.text
+    if served.has_keys:
+        # Trino refuses to register tables with the credentials of a catalog.
+        text = text.replace(f"{VENDED}=true\n", "")
+        keys = {"s3.aws-access-key": served.s3.access_key_id, "s3.aws-secret-key": served.s3.secret_access_key}
+        more = BOLD | keys | more
+    return text + "".join(f"{name}={value}\n" for name, value in more.items())
 
 
 def _address(s3: S3Settings) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from tests.interop.cross import DELETED_ROW, ROWS, Reader, Row, Writer
+from tests.interop.cross import ADDED_ROW, DELETED_ROW, ROWS, Reader, Row, Writer
 from tests.interop.matrix import FOLDER
 from tests.interop.server_address import Served
 from tests.interop.spark.flavours import LATEST, ON_S3
@@ -31,10 +31,14 @@ def write(served: Served, namespace: str, name: str) -> None:
     sql("DELETE FROM {here}.{name} WHERE id = {id}", name=name, id=DELETED_ROW[0])
 
 
+def append(served: Served, namespace: str, name: str) -> None:
+    _statements(served, namespace)("INSERT INTO {here}.{name} VALUES {row}", name=name, row=_written([ADDED_ROW]))
+
+
 def read(served: Served, namespace: str, name: str) -> list[Row]:
     found = _statements(served, namespace)("SELECT id, name, amount FROM {here}.{name}", name=name)
     return [(row[0], row[1], row[2]) for row in found]
 
 
-WRITERS: Final = (Writer(LATEST.engine, write),)
+WRITERS: Final = (Writer(LATEST.engine, write, append),)
 READERS: Final = (Reader(LATEST.engine, read),)

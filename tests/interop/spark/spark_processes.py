@@ -24,18 +24,19 @@ class Sparks:
     def __init__(self) -> None:
         self._running = contextlib.ExitStack()
         self._conversation: Conversation | None = None
-        self._key: tuple[Flavour, str] | None = None
+        self._key: tuple[Flavour, str, str] | None = None
         self._not_installed: dict[Flavour, NotInstalled] = {}
 
     def on(self, flavour: Flavour, served: Served) -> Conversation:
         """The Spark on the server, started if it is not running; NotInstalled if it is not available."""
         if flavour in self._not_installed:
             raise self._not_installed[flavour]
-        if self._conversation is None or self._key != (flavour, served.url):
+        key = (flavour, served.url, served.token)
+        if self._conversation is None or self._key != key:
             self.end()
             JAVA.take(self.end)
             self._conversation = self._started(flavour, served)
-            self._key = (flavour, served.url)
+            self._key = key
         return self._conversation
 
     def end(self) -> None:
@@ -93,8 +94,11 @@ class Sql:
 
 def catalog_of(served: Served, **more: object) -> dict[str, object]:
     """A connection to the server, in the form that `spark_session.py` reads."""
-    config: dict[str, object] = {"uri": served.url, **more}
-    if served.s3 is not None:
+    token = {"token": served.token} if served.token else {}
+    config: dict[str, object] = {"uri": served.url, **token, **more}
+    if served.s3 is not None and not served.has_keys:
+        config["s3"] = {}  # The server says where the bucket is.
+    elif served.s3 is not None:
         config["s3"] = {
             "endpoint": served.s3.endpoint,
             "region": served.s3.region,

@@ -34,7 +34,7 @@ def _session(config: dict[str, Any]) -> SparkSession:
 
 def _connection(config: dict[str, Any]) -> sandur.spark.Connection:
     s3 = config.pop("s3", None)
-    return sandur.spark.Connection(**config, s3=sandur.spark.S3Store(**s3) if s3 else None)
+    return sandur.spark.Connection(**config, s3=sandur.spark.S3Store(**s3) if s3 is not None else None)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def main(config: dict[str, Any]) -> None:
 
 def attachment(config: dict[str, Any]) -> str:
     s3 = config["s3"]
-    keys = f", '{s3['access_key_id']}', '{s3['secret_access_key']}'" if s3 else ""
+    keys = f", '{s3['access_key_id']}', '{s3['secret_access_key']}'" if s3 and s3["access_key_id"] else ""
     token = f", auth_header = 'Authorization: Bearer {config['token']}'" if config["token"] else ""
     endpoint = f", storage_endpoint = '{s3['endpoint']}/sandur'" if s3 else ""
     return (

@@ -14,15 +14,16 @@ from tests.interop.engines.session_io import answer_lines, taken_output
 
 def main(config: dict[str, Any]) -> None:
     answers = taken_output()
-    properties = config["properties"]
-    catalog = load_catalog("sandur", type="rest", uri=config["uri"], warehouse="main", **properties)
+    catalog = load_catalog("sandur", type="rest", uri=config["uri"], warehouse="main", **config["properties"])
 
     def answer(request: dict[str, Any]) -> list[list[Any]]:
         """The rows of a query over the tables that are named; they also go to the table `into`, if there is one."""
         context = SessionContext()
         for alias, name in request.get("tables", {}).items():
-            location = catalog.load_table(name).metadata_location
-            context.register_table(alias, StaticTable.from_metadata(location, properties))
+            table = catalog.load_table(name)
+            # DataFusion takes texts only; among the properties is the login.
+            properties = {key: value for key, value in table.io.properties.items() if key.startswith("s3.")}
+            context.register_table(alias, StaticTable.from_metadata(table.metadata_location, properties))
         found: pa.Table = context.sql(request["sql"]).to_arrow_table()
         if into := request.get("into"):
             catalog.create_table_if_not_exists(into, found.schema).append(found)

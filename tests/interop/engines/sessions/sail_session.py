@@ -38,9 +38,9 @@ def settings(config: dict[str, Any]) -> dict[str, str]:
             "AWS_ENDPOINT": s3["endpoint"],
             "AWS_ALLOW_HTTP": "true",
             "AWS_REGION": s3["region"],
-            "AWS_ACCESS_KEY_ID": s3["access_key_id"],
-            "AWS_SECRET_ACCESS_KEY": s3["secret_access_key"],
         }
+        if s3["access_key_id"]:
+            found |= {"AWS_ACCESS_KEY_ID": s3["access_key_id"], "AWS_SECRET_ACCESS_KEY": s3["secret_access_key"]}
     return found
 
 
