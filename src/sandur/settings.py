@@ -296,6 +296,7 @@ def _fitting(settings: Settings) -> Settings:
     if s3.sts_endpoint and not s3.sts_endpoint.startswith(("http://", "https://")):
         raise BadRequest(f"setting s3.sts_endpoint: {s3.sts_endpoint!r} is not a URL: expected http:// or https://")
     _check_clouds(settings.gcs, settings.azure)
+    _check_claims(settings)
     return settings
 
 
@@ -309,6 +310,15 @@ def _check_clouds(gcs: GcsSettings, azure: AzureSettings) -> None:
         )
     if not CREDENTIAL_SECONDS_MIN <= seconds_of(azure.credential_lifetime) <= CREDENTIAL_SECONDS_MAX:
         raise BadRequest(f"setting azure.credential_lifetime is {azure.credential_lifetime}: expected PT15M to PT12H")
+
+
+def _check_claims(settings: Settings) -> None:
+    lifetime = settings.idempotency_key_lifetime
+    if settings.claim_timeout_ms > seconds_of(lifetime) * 1_000:
+        raise BadRequest(
+            f"setting claim_timeout_ms: {settings.claim_timeout_ms} is longer than idempotency_key_lifetime "
+            f"{lifetime}, so that a key would be forgotten before a retry may take it over; change one of them"
+        )
 
 
 def seconds_of(duration: str) -> int:

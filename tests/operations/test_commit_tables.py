@@ -6,12 +6,14 @@ import json
 import pytest
 
 from sandur.errors import Conflict, Invalid, KeyReused, NotFound
+from sandur.operations.counters import COMMITS, Counters
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.documents import LoadedTable
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename
+from sandur.operations.transactions.coordinator import commit_transaction
 from tests.operations.invariants import check_invariants, times_applied
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
@@ -27,6 +29,7 @@ from tests.operations.requests import (
     same_uuid,
     set_property,
     set_up_catalog,
+    snapshot,
 )
 
 T = identifier_of("t")
@@ -234,3 +237,18 @@ async def test_files_that_leave_the_log_are_deleted_if_the_property_is_set(lake:
     assert not await lake.locations.exists(first.metadata_location or "")
     assert replayed == third, "a commit that was made is never answered with a file that is missing"
     await check_invariants(restarted(lake), files_may_be_gone=True)
+
+
+async def test_commits_are_counted_by_the_operation_of_their_snapshot(lake: Lake) -> None:
+    await create(lake, "t")
+    await commit_table(lake, T, append(1), request("append"))
+    await commit_table(lake, T, commit(set_property("a", "b")), request("property"))
+    updates: list[dict[str, object]] = [
+        {"action": "add-snapshot", "snapshot": {**snapshot(2, 1), "summary": {"operation": "x" * 99}}},
+        {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": 2},
+    ]
+    await commit_table(lake, T, commit(*updates), request("odd"))
+    await commit_transaction(lake, "main", [(T, commit(set_property("c", "d")))], request("transaction"))
+
+    found = {count.value: count.times for count in lake.feature(Counters) if count.name == COMMITS}
+    assert found == {"append": 1, "metadata": 1, "other": 1, "transaction": 1}

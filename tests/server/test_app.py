@@ -64,7 +64,7 @@ async def test_requests_beyond_the_limit_are_refused_before_any_effect(catalogs:
     store.may_go.set()
 
     assert refused.status_code == 503
-    assert refused.headers["retry-after"] == "1"
+    assert refused.headers["retry-after"] in {"1", "2"}
     assert refused.json()["error"]["type"] == "SlowDownException"
     assert alive.status_code == 200
     assert (await first).json()["namespaces"] == []

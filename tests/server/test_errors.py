@@ -86,11 +86,19 @@ def test_every_error_that_operations_raise_has_a_rule() -> None:
     assert {type(error) for error, *_ in EXPECTED} - {Refused} == known - not_raised
 
 
-@pytest.mark.parametrize(("error", "seconds"), [(Busy("m", retry_after_seconds=3), b"3"), (Unavailable("m"), b"2")])
-def test_a_call_that_may_be_retried_says_when(error: SandurError, seconds: bytes) -> None:
-    answer = ERRORS.answer(error, "updateTable", "request-1")
+@pytest.mark.parametrize(
+    ("error", "times"),
+    [
+        (Busy("m", retry_after_seconds=1), {1, 2}),
+        (Busy("m", retry_after_seconds=3), {2, 3, 4, 5}),
+        (Unavailable("m"), {1, 2, 3, 4}),
+        (Busy("m", retry_after_seconds=30), set(range(15, 31))),
+    ],
+)
+def test_a_call_that_may_be_retried_says_when_and_others_at_another_time(error: SandurError, times: set[int]) -> None:
+    answers = [ERRORS.answer(error, "updateTable", f"request-{number}") for number in range(500)]
 
-    assert dict(answer.headers)[b"Retry-After"] == seconds
+    assert {int(dict(answer.headers)[b"Retry-After"]) for answer in answers} == times
 
 
 def test_an_unexpected_error_reveals_only_the_request_id() -> None:

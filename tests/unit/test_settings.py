@@ -200,3 +200,11 @@ def test_settings_of_temporary_credentials_that_fit_together_are_accepted() -> N
     flags = {"s3.access": "vend", "s3.role_arn": "arn:aws-cn:iam::1:role/r", "s3.credential_lifetime": "PT12H"}
 
     assert load_settings(flags=flags).s3.access == "vend"
+
+
+def test_a_claim_cannot_time_out_after_its_key_is_forgotten() -> None:
+    flags: dict[str, object] = {"claim_timeout_ms": 60_001, "idempotency_key_lifetime": "PT1M"}
+
+    with pytest.raises(BadRequest, match="claim_timeout_ms: 60001 is longer than idempotency_key_lifetime PT1M"):
+        load_settings(flags=flags)
+    assert load_settings(flags={**flags, "claim_timeout_ms": 60_000}).claim_timeout_ms == 60_000

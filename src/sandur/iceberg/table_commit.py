@@ -32,6 +32,11 @@ FORMAT_VERSION_DEFAULT = 2
 
 PREVIOUS_VERSIONS_MAX_DEFAULT = 100
 # The second name is an old alias of the first.
+_DELETES_OLD_FILES_KEYS = (
+    "write.metadata.delete-after-commit.enabled",
+    "metadata.delete-after-commit.enabled",
+    "metadata.delete-after-commit",
+)
 PREVIOUS_VERSIONS_MAX_KEYS = ("write.metadata.previous-versions-max", "metadata.previous-versions-max")
 # The clocks of servers differ; a step back of at most this much is accepted.
 CLOCK_SKEW_MAX_MS = 60_000
@@ -173,6 +178,12 @@ def previous_versions_max(properties: Mapping[str, str]) -> int:
         if number is not None:
             return max(1, number)
     return PREVIOUS_VERSIONS_MAX_DEFAULT
+
+
+def deletes_old_files(properties: Mapping[str, str]) -> bool:
+    """Whether a commit deletes the metadata files that leave the log; the first of the keys that is set counts."""
+    found = next((properties[key] for key in _DELETES_OLD_FILES_KEYS if key in properties), "")
+    return found.lower() == "true"
 
 
 def _check_times(

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from sandur.operations.lake import Lake
+
 INDEX_READS: Final = "uc_preview_index_read_total"
 INDEX_UPDATES: Final = "uc_preview_index_update_total"
 INDEX_REBUILDS: Final = "uc_preview_index_rebuild_total"
@@ -15,6 +17,7 @@ AUDIT_LOST: Final = "sandur_audit_lost_total"
 AUDIT_WRITES: Final = "sandur_audit_writes_total"
 CREDENTIALS: Final = "sandur_storage_credentials_total"
 STAGE_OUTCOMES: Final = "sandur_stages_total"
+COMMITS: Final = "sandur_commits_total"
 
 LABELS: Final = {
     INDEX_READS: "result",
@@ -28,6 +31,7 @@ LABELS: Final = {
     AUDIT_WRITES: "result",
     CREDENTIALS: "result",
     STAGE_OUTCOMES: "outcome",
+    COMMITS: "operation",
 }
 """The label name of each counter."""
 
@@ -56,3 +60,12 @@ class Counters:
     def __iter__(self) -> Iterator[Count]:
         for (name, value), times in sorted(self._times.items()):
             yield Count(name, LABELS[name], value, times)
+
+
+_OPERATIONS: Final = ("append", "overwrite", "replace", "delete", "transaction")
+
+
+def count_commit(lake: Lake, operation: str) -> None:
+    """Count a commit by the operation of its snapshot, or as `transaction`; without a snapshot it is `metadata`."""
+    known = operation if operation in _OPERATIONS else "other"  # A client may send any text.
+    lake.feature(Counters).add(COMMITS, known if operation else "metadata")

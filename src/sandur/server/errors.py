@@ -1,5 +1,6 @@
 """Error maps: one table per dialect, from an error class to the status and type of the answer."""
 
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
@@ -9,6 +10,7 @@ from sandur.errors import AlreadyExists, Busy, NotFound, SandurError, Unavailabl
 from sandur.server.http import JSON, RETRY_AFTER, Answer, Headers, Refused
 
 UNAVAILABLE_RETRY_SECONDS: Final = 2
+_RETRY_SECONDS_MAX: Final = 5
 
 
 class Rule(NamedTuple):
@@ -60,7 +62,7 @@ class ErrorMap(NamedTuple):
         if kind is Exception:
             return Problem(rule.status, rule.type, f"Internal error; see the server log for request {request_id}")
         seconds = error.retry_after_seconds if isinstance(error, Busy) else rule.retry_after_seconds
-        headers = () if seconds is None else ((RETRY_AFTER, b"%d" % seconds),)
+        headers = () if seconds is None else ((RETRY_AFTER, b"%d" % spread(seconds, request_id)),)
         public_text = _public_text(error, request_id) if is_public else ""
         return Problem(rule.status, rule.type, public_text or _text(error), headers)
 
@@ -74,6 +76,12 @@ class ErrorMap(NamedTuple):
                 if rule := self.rules.get(key):
                     return kind, rule
         raise AssertionError("an error map has a rule for Exception")
+
+
+def spread(seconds: int, request_id: str) -> int:
+    """A time near `seconds`, at most 5 unless they are more, so that clients that were refused together spread out."""
+    least, most = (seconds + 1) // 2, max(seconds, min(2 * seconds, _RETRY_SECONDS_MAX))
+    return least + zlib.crc32(request_id.encode()) % (most - least + 1)
 
 
 def _text(error: Exception) -> str:

@@ -60,7 +60,7 @@ def test_every_error_that_operations_raise_has_a_rule() -> None:
 
 @pytest.mark.parametrize("error", [errors.Busy("m", retry_after_seconds=2), errors.Unavailable("m"), errors.Unfit("m")])
 def test_a_call_that_may_be_retried_says_when(error: SandurError) -> None:
-    assert dict(ERRORS.answer(error, "updateTable", "request-1").headers)[b"Retry-After"] == b"2"
+    assert 1 <= int(dict(ERRORS.answer(error, "updateTable", "request-1").headers)[b"Retry-After"]) <= 4
 
 
 def test_an_unexpected_error_reveals_only_the_request_id() -> None:

@@ -5,12 +5,13 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandur.errors import BadRequest, Conflict, Invalid
 from sandur.iceberg.requests import decode_table_commit
-from sandur.iceberg.table_commit import next_metadata
+from sandur.iceberg.table_commit import deletes_old_files, next_metadata
 from sandur.iceberg.table_metadata import (
     TableMetadata,
     decode_table_metadata,
@@ -255,3 +256,19 @@ def test_no_damage_causes_any_other_error(noise: bytes, position: int) -> None:
     for read in (decode_table_metadata, decode_foreign_table_metadata):
         with suppress(BadRequest):
             read(damaged)
+
+
+@pytest.mark.parametrize(
+    ("properties", "deletes"),
+    [
+        ({}, False),
+        ({"write.metadata.delete-after-commit.enabled": "TRUE"}, True),
+        ({"metadata.delete-after-commit.enabled": "true"}, True),
+        ({"metadata.delete-after-commit": "true"}, True),
+        ({"write.metadata.delete-after-commit.enabled": "false", "metadata.delete-after-commit": "true"}, False),
+    ],
+)
+def test_old_metadata_files_are_deleted_under_either_name_of_the_property(
+    properties: dict[str, str], *, deletes: bool
+) -> None:
+    assert deletes_old_files(properties) is deletes

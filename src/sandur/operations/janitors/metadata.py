@@ -19,6 +19,7 @@ from sandur.catalog.garbage import MetadataFile, Owner, deletable_files, needs_b
 from sandur.catalog.locations import normalize_location, spellings
 from sandur.catalog.records import AttemptedFile, Claim, Pointer
 from sandur.errors import BadRequest, NotFound, SwapLost, Unavailable
+from sandur.iceberg.table_commit import deletes_old_files
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts
@@ -29,7 +30,6 @@ from sandur.storage.cell import Versioned, gather_in_batches
 from sandur.storage.contract import get_many, list_all
 
 FILES_AT_ONCE: Final = 16
-_DELETES_OLD_FILES: Final = "write.metadata.delete-after-commit.enabled"
 _FIRST_VERSION: Final = 0
 
 
@@ -166,7 +166,7 @@ async def _needs(lake: Lake, pointer: Versioned[Pointer]) -> _Needs:
         owner=Owner(pointer.value.uuid, head.metadata_version, frozenset(map(normalize_location, needed))),
         pointer=pointer,
         keeps_all=properties.get("gc.enabled", "true").lower() != "true",  # As in Iceberg's Java library.
-        deletes_old=properties.get(_DELETES_OLD_FILES, "").lower() == "true",
+        deletes_old=deletes_old_files(properties),
     )
 
 

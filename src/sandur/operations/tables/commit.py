@@ -16,7 +16,9 @@ from sandur.catalog.records import AttemptedFile, Head, Pointer, Request
 from sandur.catalog.security import Authority
 from sandur.errors import Busy, Conflict, Forbidden, Hidden, Invalid, SandurError, SwapLost, Unauthenticated
 from sandur.iceberg.requests import AssertCreate, TableCommit
+from sandur.iceberg.table_commit import deletes_old_files
 from sandur.operations.access import name_chain, read_authority, record_chain, require
+from sandur.operations.counters import count_commit
 from sandur.operations.idempotency import ClaimLost, KeyClaim, key_hash_of
 from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import CommitQueues, Lake
@@ -62,7 +64,6 @@ SWAP_DELAY_MS_MAX: Final = 5_000
 """How long after the grants were read a swap may be sent. After a revocation, no later commit lands."""
 
 _BACKOFF_SECONDS: Final = 0.002
-_DELETES_OLD_FILES: Final = "write.metadata.delete-after-commit.enabled"
 
 
 async def commit_table(lake: Lake, identifier: Identifier, commit: TableCommit, request: Request) -> LoadedTable:
@@ -159,6 +160,7 @@ class Commit(Generic[M]):
                                 self.uncertain.append(tried_of(draft.head))
                         else:
                             cache_document(lake, self.family, draft.document)
+                            count_commit(lake, draft.head.operation)
                             await lake.background.run("finish commit", self._finish(draft, pointer))
                             return draft.document
                     base = None
@@ -311,7 +313,7 @@ class Commit(Generic[M]):
             self._claim_for(found.uuid).finish(location=after.location),
             activate_name(self.lake, found),
         ]
-        if after.metadata.properties.get(_DELETES_OLD_FILES, "").lower() == "true":
+        if deletes_old_files(after.metadata.properties):
             work.append(self._delete_old_files(draft.base.document, after))
         await gather_all(work)
 

@@ -15,6 +15,7 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.access import read_authority
+from sandur.operations.counters import count_commit
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import CommitQueues, Lake
 from sandur.operations.locations.claims import LocationClaims
@@ -121,6 +122,7 @@ class _Transaction:
         if not await self._commit(parts):
             _release(parts)
             return False
+        count_commit(self._lake, "transaction")
         await self._lake.background.run("finish transaction", self._finish(parts, begun))
         return True
 
