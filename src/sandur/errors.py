@@ -19,6 +19,7 @@ Subject = Literal[
     "secret",
     "API key",
     "metastore",
+    "column",
     "dependency",
     "file",
     "plan",

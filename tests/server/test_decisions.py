@@ -78,7 +78,7 @@ async def iceberg_requests(tour: Tour) -> None:
     await tour.send("GET", table)
     await tour.send("HEAD", table)
     await tour.send("POST", table, set_properties(a="b"))
-    for part in ("schemas", "partition-specs", "snapshots", "credentials"):
+    for part in ("schemas", "partition-specs", "snapshots", "governance", "credentials"):
         await tour.send("GET", f"{table}/{part}")
     plan = await tour.send("POST", f"{table}/plan", {})
     await tour.send("GET", f"{table}/plan/{plan['plan-id']}")
@@ -230,6 +230,8 @@ async def principal_requests(tour: Tour) -> None:
         await tour.send("GET", path)
     await tour.send("GET", f"{OWN}/effective-privileges/catalog/main", principal="p")
     await tour.send("PUT", f"{OWN}/owners/catalog/main", {"owner": "p"})
+    await tour.send("PATCH", f"{OWN}/tags/catalog/main", {"set": {"a": "b"}})
+    await tour.send("GET", f"{OWN}/tags/catalog/main")
     await tour.send("DELETE", f"{OWN}/principals/p")
     await tour.send("GET", f"{OWN}/audit")
     await tour.send("GET", f"{OWN}/stages")

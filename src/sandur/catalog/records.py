@@ -60,6 +60,7 @@ class _Container(Record, frozen=True, kw_only=True):
     id: str
     comment: str | None = None
     properties: dict[str, str] = {}
+    tags: dict[str, str] = {}
     owner: str = ""
     owner_id: str = ""
     change: LastChange | None = None
@@ -174,7 +175,8 @@ class _Bound(Record, frozen=True, kw_only=True):
     owner as clients see it, and `owner_id` the principal that owns it.
 
     `places` are the addresses that it has or had and that were not generated for its uuid (P1); each has a location
-    claim. `is_ended`: dropped, and its files are gone or belong to another table; nothing brings it back (P2, P11).
+    claim. `column_tags` are the tags of columns, by the id of the field in an Iceberg table and otherwise by its name.
+    `is_ended`: dropped, and its files are gone or belong to another table; nothing brings it back (P2, P11).
     """
 
     uuid: str
@@ -188,6 +190,8 @@ class _Bound(Record, frozen=True, kw_only=True):
     updated_ms: int = 0
     owner: str = ""
     owner_id: str = ""
+    tags: dict[str, str] = {}
+    column_tags: dict[str, dict[str, str]] = {}
     places: tuple[str, ...] = ()
     is_ended: bool = False
 
@@ -195,11 +199,14 @@ class _Bound(Record, frozen=True, kw_only=True):
 class Pointer(_Bound, frozen=True, kw_only=True):
     """Which metadata file of an Iceberg table or view is current.
 
-    `object_id` is the id that grants name: the server chose it, unlike the uuid (A3).
+    `object_id` is the id that grants name: the server chose it, unlike the uuid (A3). Older records have no
+    `created_ms` and `created_by`; who changed the table last is in the source of its head.
     """
 
     format: Literal["iceberg"] = "iceberg"
     object_id: str = ""
+    created_ms: int = 0
+    created_by: str = ""
     head: Head | None = None
     pending: Pending | None = None
 
@@ -341,6 +348,7 @@ class RegistryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     name: str
     id: str
     comment: str | None = None
+    tags: dict[str, str] = {}
     owner: str = ""
     owner_id: str = ""
     created_ms: int = 0

@@ -100,7 +100,10 @@ def sign_record(lake: Lake, record: B, identifier: Identifier, request: Request)
         owner_id=request.source.principal_id,
     )
     # A3 (minted): grants name an id that no client chose.
-    return replace(signed, object_id=lake.clock.new_uuid()) if isinstance(signed, Pointer) else signed
+    if not isinstance(signed, Pointer):
+        return signed
+    source, now_ms = request.source, lake.clock.now_ms()
+    return replace(signed, object_id=lake.clock.new_uuid(), created_ms=now_ms, created_by=source.principal)
 
 
 def is_made_by(pointer: Versioned[BoundRecord] | None, request: Request) -> bool:

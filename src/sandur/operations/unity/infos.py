@@ -45,7 +45,7 @@ async def info_of(lake: Lake, identifier: Identifier, name: NameRecord, record: 
 
 async def _iceberg_info(lake: Lake, identifier: Identifier, name: NameRecord, pointer: Pointer) -> TableInfo:
     location = pointer.head.metadata_location if pointer.head else ""
-    bare = _bare_info(identifier, name, "VIEW" if name.kind == "view" else "EXTERNAL")
+    bare = _bare_info(identifier, name, pointer, "VIEW" if name.kind == "view" else "EXTERNAL")
     try:
         if name.kind == "view":
             view = (await load_document(lake, VIEWS, location)).metadata
@@ -53,17 +53,26 @@ async def _iceberg_info(lake: Lake, identifier: Identifier, name: NameRecord, po
             text = next((one.sql for one in version.representations if one.sql), None)
             described = _described(bare, view, ())
             owner = pointer.owner or described.owner
-            return replace(described, updated_at=version.timestamp_ms, view_definition=text, owner=owner)
+            dated = _dated(described, name, pointer, version.timestamp_ms)
+            return replace(dated, view_definition=text, owner=owner)
         table = (await load_document(lake, TABLES, location)).metadata
         catalog = lake.catalog(identifier.catalog).last_seen or await lake.catalog(identifier.catalog).read()
         root = normalize_location(catalog.value.root) if catalog else ""
         info = _described(bare, table, identity_partitions(table))
         is_managed = bool(root) and is_within(normalize_location(table.location), root)
-        updated_at = table.last_updated_ms or name.updated_ms
         table_type = "MANAGED" if is_managed else "EXTERNAL"
-        return replace(info, table_type=table_type, updated_at=updated_at, owner=pointer.owner or info.owner)
+        dated = _dated(info, name, pointer, table.last_updated_ms or name.updated_ms)
+        return replace(dated, table_type=table_type, owner=pointer.owner or info.owner)
     except (NotFound, BadRequest):  # The metadata file is missing or invalid. An unavailable store still raises.
         return bare
+
+
+def _dated(info: TableInfo, name: NameRecord, pointer: Pointer, updated_ms: int) -> TableInfo:
+    """The info with its last change: the last commit, or the rename that gave the table its name."""
+    if name.renamed_by is not None and name.updated_ms > updated_ms:
+        return replace(info, updated_at=name.updated_ms, updated_by=name.renamed_by or None)
+    changed_by = pointer.head.source.principal if pointer.head else ""
+    return replace(info, updated_at=updated_ms, updated_by=changed_by or None)
 
 
 def _described(info: TableInfo, metadata: TableMetadata | ViewMetadata, partitions: Sequence[str]) -> TableInfo:
@@ -80,7 +89,7 @@ def _described(info: TableInfo, metadata: TableMetadata | ViewMetadata, partitio
     )
 
 
-def _bare_info(identifier: Identifier, name: NameRecord, table_type: str) -> TableInfo:
+def _bare_info(identifier: Identifier, name: NameRecord, pointer: Pointer, table_type: str) -> TableInfo:
     return TableInfo(
         name=identifier.name,
         catalog_name=identifier.catalog,
@@ -91,7 +100,8 @@ def _bare_info(identifier: Identifier, name: NameRecord, table_type: str) -> Tab
         storage_location="",
         properties={},
         table_id=name.uuid,
-        created_at=name.updated_ms,
+        created_at=pointer.created_ms or name.updated_ms,
+        created_by=pointer.created_by or None,
         updated_at=name.updated_ms,
     )
 

@@ -1,6 +1,7 @@
-"""Change the owner of a securable: its record first, then the manifest (A12)."""
+"""Change the record of a securable of any type; for a new owner its record first, then the manifest (A12)."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -33,7 +34,15 @@ async def change_owner(
 
     The manifest is bumped after the record: a grant by the old owner that was decided before is decided again.
     """
-    change = _OwnerChange(lake, securable_type, full_name, owner, request, situation)
+    change = _OwnerChange(
+        lake=lake,
+        type=securable_type,
+        full_name=full_name,
+        request=request,
+        operation="change-owner",
+        situation=situation,
+        owner=owner,
+    )
     authority = await lake.feature(Security).read()
     target = await change.authorize(authority)
     if securable_type != "metastore":
@@ -47,105 +56,121 @@ async def change_owner(
     await SecurityChange(lake, bump, "change-owner", decide, change.authorize_again).run()
 
 
-class _OwnerChange:
-    """One request to change an owner."""
+@dataclass(kw_only=True)
+class SecurableEdit:
+    """One request to change the record of a securable of any type but the metastore.
 
-    def __init__(
-        self, lake: Lake, type_: SecurableType, full_name: str, owner: str, request: Request, situation: str
-    ) -> None:
-        self._lake = lake
-        self._type: SecurableType = type_
-        self._full_name = full_name
-        self._owner = owner
-        self._request = request
-        self._situation = situation
-        self.owner_id = ""
+    `edited` returns the changed record; the right to change it is decided again on every version that is swapped (A6).
+    """
+
+    lake: Lake
+    type: SecurableType
+    full_name: str
+    request: Request
+    operation: str
+    situation: str = ""
+
+    def edited(self, record: C) -> C:
+        raise NotImplementedError
 
     async def authorize(self, authority: Authority) -> Target:
-        """The securable, if the caller may give it away; reads its record after the manifest."""
-        target = await find_target(self._lake, authority, self._type, self._full_name)
-        require(self._lake, authority, target.chain, missing=target.missing, situation=self._situation)
-        found = subject_id(authority, self._owner)
-        if found is None and self._owner == self._request.source.principal:
-            found = self._request.source.principal_id
-        if found is None and self._lake.access is None:
-            found = ""  # Without authentication, an owner is a name without rights.
-        if found is None:
-            raise user_not_found(self._owner)
-        self.owner_id = found
+        """The securable, if the caller may change it; reads its record after the manifest."""
+        target = await find_target(self.lake, authority, self.type, self.full_name)
+        require(self.lake, authority, target.chain, missing=target.missing, situation=self.situation)
         return target
 
-    async def authorize_again(self, authority: Authority) -> None:
-        """The caller had the right when the record changed; it may have given that right away."""
-        if self._type == "metastore":
-            await self.authorize(authority)
-
     async def swap(self, target: Target) -> None:
-        """Write the new owner into the record, and into the lists."""
-        lake = self._lake
+        """Write the change into the record, and into the lists."""
+        lake = self.lake
         record = target.found.pointer.value if target.found else None
-        match self._type:
+        match self.type:
             case "catalog":
-                place = Place(CATALOGS, self._full_name)
-                await self._change(lake.catalog(self._full_name), target, place, self._owned)
+                place = Place(CATALOGS, self.full_name)
+                await self._change(lake.catalog(self.full_name), target, place, self.edited)
             case "schema":
-                namespace = parse_schema_name(self._full_name)
-                await self._change(lake.namespace(namespace), target, place_of(namespace), self._owned)
+                namespace = parse_schema_name(self.full_name)
+                await self._change(lake.namespace(namespace), target, place_of(namespace), self.edited)
             case "external_location" | "credential":
-                await self._change(lake.storage_registry(), target, None, self._with_owned_entry)
+                await self._change(lake.storage_registry(), target, None, self._with_edited_entry)
             case _ if target.found and isinstance(record, Securable):
                 place = place_of(target.found.identifier)
-                await self._change(lake.securable(record.uuid), target, place, self._owned)
+                await self._change(lake.securable(record.uuid), target, place, self.edited)
             case _ if target.found:
                 await self._update(pointer_cell(lake, target.found.name.value), target, target.found.identifier)
             case _:
                 raise target.missing
 
-    async def _change(self, cell: Cell[R], target: Target, place: Place | None, owned: Callable[[R], R | None]) -> None:
+    async def _change(self, cell: Cell[R], target: Target, place: Place | None, edit: Callable[[R], R | None]) -> None:
         """Change a record at most once per idempotency key."""
 
         async def authorize(_record: R | None) -> None:
             # A6: the right is decided after the version that is swapped was read.
-            current = await self.authorize(await self._lake.feature(Security).read())
+            current = await self.authorize(await self.lake.feature(Security).read())
             if current.id != target.id:
                 raise target.missing
 
         def decide(record: R | None) -> R:
-            changed = owned(record) if record is not None else None
+            changed = edit(record) if record is not None else None
             if changed is None:
                 raise target.missing
             return changed
 
         await RecordChange(
-            self._lake, cell, self._request, "change-owner", decide, place=place, authorize=authorize
+            self.lake, cell, self.request, self.operation, decide, place=place, authorize=authorize
         ).run()
 
     async def _update(self, cell: Cell[BoundRecord], target: Target, identifier: Identifier) -> None:
-        """Change the record of a table. It keeps no idempotency keys: the same request again sets the owner again."""
+        """Change the record of a table. It keeps no idempotency keys: the same request again makes the same change."""
 
         async def decide(record: BoundRecord | None) -> BoundRecord | None:
-            current = await self.authorize(await self._lake.feature(Security).read())
+            current = await self.authorize(await self.lake.feature(Security).read())
             if record is None or current.id != target.id:
                 raise target.missing
-            owned = self._owned(record)
-            return None if owned == record else owned
+            edited = self.edited(record)
+            return None if edited == record else edited
 
-        mark = self._lake.clock.new_id()
-        await update.mark(self._lake, identifier, mark)  # I1
+        mark = self.lake.clock.new_id()
+        await update.mark(self.lake, identifier, mark)  # I1
         try:
             await cell.update(decide, is_idempotent=True)
         finally:
-            await self._lake.background.run("index an owner", update.finish(self._lake, identifier, mark))
+            await self.lake.background.run("index a changed securable", update.finish(self.lake, identifier, mark))
 
-    def _owned(self, record: C) -> C:
-        fields: dict[str, Any] = {"owner": self._owner, "owner_id": self.owner_id}
-        return replace(record, **fields)
-
-    def _with_owned_entry(self, registry: StorageRegistry) -> StorageRegistry | None:
-        """The registry with the entry and its new owner; None if the entry is gone."""
-        name = self._full_name
-        if self._type == "credential" and (credential := registry.credentials.get(name)):
-            return replace(registry, credentials={**registry.credentials, name: self._owned(credential)})
-        if self._type == "external_location" and (location := registry.locations.get(name)):
-            return replace(registry, locations={**registry.locations, name: self._owned(location)})
+    def _with_edited_entry(self, registry: StorageRegistry) -> StorageRegistry | None:
+        """The registry with the changed entry; None if the entry is gone."""
+        name = self.full_name
+        if self.type == "credential" and (credential := registry.credentials.get(name)):
+            return replace(registry, credentials={**registry.credentials, name: self.edited(credential)})
+        if self.type == "external_location" and (location := registry.locations.get(name)):
+            return replace(registry, locations={**registry.locations, name: self.edited(location)})
         return None
+
+
+@dataclass(kw_only=True)
+class _OwnerChange(SecurableEdit):
+    """One request to change an owner."""
+
+    owner: str
+    owner_id: str = ""
+
+    async def authorize(self, authority: Authority) -> Target:
+        """The securable, if the caller may give it away to a subject that exists."""
+        target = await super().authorize(authority)
+        found = subject_id(authority, self.owner)
+        if found is None and self.owner == self.request.source.principal:
+            found = self.request.source.principal_id
+        if found is None and self.lake.access is None:
+            found = ""  # Without authentication, an owner is a name without rights.
+        if found is None:
+            raise user_not_found(self.owner)
+        self.owner_id = found
+        return target
+
+    async def authorize_again(self, authority: Authority) -> None:
+        """The caller had the right when the record changed; it may have given that right away."""
+        if self.type == "metastore":
+            await self.authorize(authority)
+
+    def edited(self, record: C) -> C:
+        fields: dict[str, Any] = {"owner": self.owner, "owner_id": self.owner_id}
+        return replace(record, **fields)

@@ -1,11 +1,11 @@
-"""Handlers for grants with every privilege, also those that Unity Catalog's API does not know."""
+"""Handlers for grants with every privilege, owners and tags, also those that Unity Catalog's API does not know."""
 
 import msgspec
 
 from sandur.catalog.grants import Assignments, GrantChange
 from sandur.catalog.privileges import SecurableType, parse_securable_type
+from sandur.operations.unity import governance, owners
 from sandur.operations.unity import grants as operations
-from sandur.operations.unity import owners
 from sandur.server.context import Call
 from sandur.server.http import NO_CONTENT, NO_STORE, Answer, json_answer
 
@@ -53,6 +53,27 @@ async def change_owner(call: Call) -> Answer:
     body = call.body(NewOwner, "new owner")
     await owners.change_owner(call.lake, type_, name, body.owner, call.request())
     return NO_CONTENT
+
+
+class TagChange(msgspec.Struct, frozen=True):
+    """Tags to set and to remove, of the securable itself or of one of its columns."""
+
+    set: dict[str, str] = {}
+    remove: tuple[str, ...] = ()
+    column: str | None = None
+
+
+async def load_tags(call: Call) -> Answer:
+    """The tags of a securable and its columns, with its owner, its comment, and who created and changed it."""
+    return json_answer(msgspec.json.encode(await governance.load_governance(call.lake, *_securable(call))), NO_STORE)
+
+
+async def update_tags(call: Call) -> Answer:
+    body = call.body(TagChange, "tags")
+    changed = await governance.change_tags(
+        call.lake, *_securable(call), call.request(), set_=body.set, remove=body.remove, column=body.column
+    )
+    return json_answer(msgspec.json.encode(changed), NO_STORE)
 
 
 def _securable(call: Call) -> tuple[SecurableType, str]:

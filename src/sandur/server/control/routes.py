@@ -13,6 +13,7 @@ _ADMINISTRATOR: Final = Needs("metastore", privileges.MANAGED)
 _SELF: Final = Needs("caller", further={OTHERS: privileges.MANAGED})
 _PRINCIPAL: Final = "/principals/{name}"
 _RESTRICTIONS: Final = "/restrictions/{full_name}"
+_TAGS: Final = "/tags/{securable_type}/{full_name}"
 _GRANTS: Final = "/grants/{securable_type}/{full_name}"
 
 ROUTES: Final = (
@@ -53,6 +54,8 @@ ROUTES: Final = (
         grants.change_owner,
         privileges.CHANGE_GRANTS,
     ),
+    Route("GET", _TAGS, "loadTags", grants.load_tags, Needs("metastore")),
+    Route("PATCH", _TAGS, "updateTags", grants.update_tags, privileges.CHANGE_GRANTS),
     Route("GET", _RESTRICTIONS, "loadRestrictions", restrictions.load_restrictions, privileges.CHANGE_GRANTS),
     Route("PUT", _RESTRICTIONS, "setRestrictions", restrictions.set_restrictions, privileges.CHANGE_GRANTS),
     Route("DELETE", _RESTRICTIONS, "removeRestrictions", restrictions.remove_restrictions, privileges.CHANGE_GRANTS),

@@ -158,6 +158,7 @@ ROUTES: Final = (
         _READ_TABLE,
         is_advertised=False,
     ),
+    Route("GET", _TABLE + "/governance", "tableGovernance", tables.governance, _READ_TABLE, is_advertised=False),
     Route("GET", _TABLE + "/snapshots", "tableSnapshots", tables.snapshots, _READ_TABLE, is_advertised=False),
 )
 

@@ -38,6 +38,7 @@ from sandur.operations.tables.documents import LoadedTable, NotModified
 from sandur.operations.tables.drop import drop_name, unregister_table
 from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
+from sandur.operations.unity.governance import load_table_governance
 from sandur.server.context import Call, whole_number
 from sandur.server.errors import error_object
 from sandur.server.http import CACHE_CONTROL, ETAG, JSON, NO_CONTENT, VARY, Answer, Headers, decode_segment, json_answer
@@ -296,6 +297,12 @@ async def _history(call: Call, key: str, read: Callable[[Lake, Identifier], Awai
 schemas = partial(_history, key="schemas", read=history.schema_history)
 partition_specs = partial(_history, key="partition-specs", read=history.partition_spec_history)
 snapshots = partial(_history, key="snapshots", read=history.snapshot_history)
+
+
+async def governance(call: Call) -> Answer:
+    """Owner, comment, tags, and who created and changed the table: the same that Unity Catalog's clients see."""
+    found = await load_table_governance(call.lake, table_of(call))
+    return json_answer(encode(msgspec.to_builtins(found)), *PRIVATE)
 
 
 async def commit_tables(call: Call) -> Answer:
