@@ -42,12 +42,40 @@ def main(url: str, folder: str) -> None:
     facts["history of it"] = [row.engineInfo for row in history]
 
     spark.conf.set(MODE, "STRICT")
+    sandur.spark.sql(spark, strict.format("default.dropped", "COMMENT 'it''s a \\\\ comment'"))
+    facts["managed in the warehouse"] = _described(spark, "default.dropped")
+    spark.sql("DROP TABLE default.dropped")
+    facts["files after the drop"] = Path(facts["managed in the warehouse"]["Location"].removeprefix("file:")).exists()
+
+    odd = f"{folder}/it's \\ odd"
+    located = strict.format(
+        "default.located", f"""TBLPROPERTIES ('k' = 'v') LOCATION "{odd.replace(chr(92), chr(92) * 2)}" """
+    )
+    sandur.spark.sql(spark, located)
+    facts["with a location"] = _first_commit(odd)
+    facts["described"] = _described(spark, "default.located")
+    spark.sql("DROP TABLE default.located")
+    facts["files of it after the drop"] = Path(odd, "_delta_log").exists()
+    in_unity = strict.format("main.s.located", f"LOCATION '{folder}/in_unity'")
+    facts["with a location in Unity Catalog"] = _refusal(lambda: sandur.spark.sql(spark, in_unity))
+
     managed = strict.format("main.s.by_kernel", "TBLPROPERTIES ('k' = 'v')")
     sandur.spark.sql(spark, managed)
     facts["managed, again"] = _refusal(lambda: sandur.spark.sql(spark, managed))
     sandur.spark.sql(spark, managed.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
     spark.stop()
     print(f"FACTS {json.dumps(facts)}")  # noqa: T201 - what the test reads
+
+
+def _described(spark: Any, name: str) -> dict[str, str]:
+    """The properties of a table in the session catalog."""
+    spark.conf.set(MODE, "NONE")  # In STRICT mode, Spark's Delta describes less.
+    rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+    spark.conf.set(MODE, "STRICT")
+    state = spark._jsparkSession.sessionState()
+    table = state.catalog().getTableMetadata(state.sqlParser().parseTableIdentifier(name))
+    comment = str(table.comment().get()) if table.comment().isDefined() else ""
+    return {row.col_name: row.data_type for row in rows if row.col_name in {"Type", "Location"}} | {"Comment": comment}
 
 
 def _first_commit(path: str) -> list[Any]:

@@ -74,6 +74,24 @@ def test_a_table_of_the_sessions_catalog_is_registered_after_its_commit(facts: d
     assert facts["history of it"][-1] == KERNEL
 
 
+def test_a_table_without_a_location_is_managed_and_has_its_comment(facts: dict[str, Any]) -> None:
+    described = facts["managed in the warehouse"]
+
+    assert (described["Type"], described["Comment"]) == ("MANAGED", "it's a \\ comment")
+    assert facts["files after the drop"] is False
+
+
+def test_a_table_with_a_location_is_external_and_kernel_writes_it_there(facts: dict[str, Any]) -> None:
+    """The path contains a quote and a backslash."""
+    info, metadata, _ = facts["with a location"]
+
+    assert info["commitInfo"]["engineInfo"] == KERNEL
+    assert metadata["metaData"]["configuration"] == {"k": "v"}
+    assert facts["described"]["Type"] == "EXTERNAL"
+    assert facts["files of it after the drop"] is True
+    assert facts["with a location in Unity Catalog"] == "Invalid"
+
+
 def test_kernels_committer_registers_a_managed_table_with_the_server(facts: dict[str, Any]) -> None:
     metadata = facts["managed"]["metadata"]
     info, configured, protocol = facts["first commit of it"]

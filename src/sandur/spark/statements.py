@@ -160,13 +160,39 @@ def _is_in_unity(unity: Unity, name: tuple[str, ...]) -> bool:
 
 
 def _create_in_session(spark: "SparkSession", parsed: Parsed) -> None:
-    """Create a table of the session catalog at its location, or in the warehouse."""
-    name = ".".join(f"`{part}`" for part in parsed.name)
+    """Create a table of the session catalog at its location, or a managed one in the warehouse.
+
+    Spark registers a table whose files exist only as external, and without a comment: both are set afterwards. Between
+    the two, a DROP TABLE leaves the files.
+    """
+    name = ".".join(f"`{part.replace('`', '``')}`" for part in parsed.name)
     if spark.catalog.tableExists(name):
         raise AlreadyExists(f"Table already exists: {name}", subject="table")
     location = parsed.location or _warehouse_location(spark, parsed.name)
     create_by_path(spark, location, parsed.definition)
-    spark.sql(f"CREATE TABLE {name} USING delta LOCATION '{location}'")
+    spark.sql(f"CREATE TABLE {name} USING delta LOCATION {_literal(location)}")
+    is_managed = parsed.location is None and not parsed.is_external
+    if is_managed or parsed.definition.comment:
+        _describe_in_session(spark, name, parsed.definition.comment, is_managed=is_managed)
+
+
+def _literal(text: str) -> str:
+    """A string of Spark SQL, in which a backslash starts an escape."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _describe_in_session(spark: "SparkSession", name: str, comment: str | None, *, is_managed: bool) -> None:
+    """Give a table of the session catalog its comment, and make it managed: dropping it then deletes its files."""
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - the only access to the session catalog
+    state: Any = spark._jsparkSession.sessionState()  # noqa: SLF001 - likewise
+    table = state.catalog().getTableMetadata(state.sqlParser().parseTableIdentifier(name))
+    fields = {str(table.productElementName(place)): place for place in range(table.productArity())}
+    values = {field: table.productElement(place) for field, place in fields.items()}
+    if is_managed:
+        values["tableType"] = jvm.org.apache.spark.sql.catalyst.catalog.CatalogTableType.MANAGED()
+    if comment:
+        values["comment"] = jvm.scala.Option.apply(comment)
+    state.catalog().alterTable(table.copy(*values.values()))
 
 
 def _warehouse_location(spark: "SparkSession", name: tuple[str, ...]) -> str:
