@@ -277,6 +277,24 @@ async def test_the_credential_of_an_external_location_is_its_profile(external: E
     assert "s3.access" in beside.json()["message"]
 
 
+async def test_a_credential_opens_all_places_of_an_iceberg_table(external: External) -> None:
+    body = {
+        **create_table("i"),
+        "location": f"{external.place}/i",
+        "properties": {"write.data.path": f"{external.place}/data", "write.metadata.path": f"{external.place}/meta"},
+    }
+    made = await external.unity.http.post("/v1/main/namespaces/s/tables", json=body)
+
+    wanted = {"table_id": made.json()["metadata"]["table-uuid"], "operation": "READ_WRITE"}
+    given = await external.unity.made("/temporary-table-credentials", wanted)
+
+    access = Access.of(external.s3, given[AWS])
+    assert given["url"] == f"{external.place}/i"
+    for name in ("i", "data", "meta"):
+        assert [await access.may(what, f"{external.place}/{name}") for what in ("write", "read", "list")] == [True] * 3
+    assert not await access.may("read", f"{external.place}/other")
+
+
 async def test_the_own_keys_of_a_credential_are_used(external: External) -> None:
     unity, s3 = external.unity, external.s3
     keys = {"access_key_id": s3.access_key_id, "secret_access_key": s3.secret_access_key}

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.location_claims import LocationClaim
 from sandur.catalog.locations import canonical_address, normalize_location
-from sandur.catalog.records import BoundRecord, Stage, head_of
+from sandur.catalog.records import Stage
 from sandur.catalog.signed_requests import Home, StorageRequest, home_of, judge, possible_locations
 from sandur.catalog.storage_profiles import Keys, StorageProfile
 from sandur.errors import Forbidden, Hidden, Invalid, NotFound, Unsupported
@@ -15,14 +15,13 @@ from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata
 from sandur.operations.access import authorize_namespace
 from sandur.operations.audit.notes import note_credentials
 from sandur.operations.credentials.profiles import Profiles, needs_credentials, read_profiles
-from sandur.operations.credentials.table_access import table_and_profiles, table_places
+from sandur.operations.credentials.table_access import table_and_profiles, table_of_record, table_places
 from sandur.operations.lake import CELLS_MAX, Lake, LruCache
 from sandur.operations.locations.placement import locations_of
 from sandur.operations.name_access import read_allowed
-from sandur.operations.tables.documents import TABLES, CurrentTable, load_document
+from sandur.operations.tables.documents import CurrentTable
 from sandur.operations.tables.names import name_not_found
-from sandur.operations.transactions.resolution import effective_record
-from sandur.storage.cell import Versioned, decode_record
+from sandur.storage.cell import decode_record
 from sandur.storage.contract import get_many
 from sandur.storage.credentials.delete_checks import compares_bodies
 from sandur.storage.credentials.s3 import profile_keys
@@ -74,23 +73,13 @@ async def sign_located_request(lake: Lake, request: StorageRequest) -> SignedReq
         for uuid in await _owners_at(lake, location):
             with contextlib.suppress(NotFound):
                 record = await read_allowed(lake, lake.pointer(uuid), missing=missing, situation=_situation(request))
-                table = await _table_of(lake, record, missing)
+                table = await table_of_record(lake, record, missing)
                 return await _sign(lake, request, _homes_of(lake, table, await read_profiles(lake)))
     raise missing
 
 
 def _situation(request: StorageRequest) -> str:
     return "" if request.is_read else WRITE
-
-
-async def _table_of(lake: Lake, record: Versioned[BoundRecord], missing: NotFound) -> CurrentTable:
-    """The table of a record for which the caller has been authorized."""
-    effective = (await effective_record(lake, record)).value
-    head = head_of(effective)
-    if head is None or effective.kind != "table":
-        raise missing
-    document = await load_document(lake, TABLES, head.metadata_location)
-    return CurrentTable(document, effective.uuid, effective.places, None, ())
 
 
 def _homes_of(lake: Lake, table: CurrentTable, profiles: Profiles) -> Sequence[Home]:

@@ -1,7 +1,7 @@
 """Access of clients to the files of an Iceberg table: which locations, to read or to write, by which credential."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -10,6 +10,7 @@ from sandur.catalog.access_policies import access_scope
 from sandur.catalog.credential_properties import credential_epoch
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import MANAGED_FOLDER, canonical_address, is_within, normalize_location, paths_of
+from sandur.catalog.records import BoundRecord, head_of
 from sandur.catalog.storage_profiles import AccessScope, ClientAccess, StorageCredential, StorageProfile
 from sandur.errors import Forbidden, Invalid, NotFound, SandurError, Unavailable, Unsupported
 from sandur.iceberg.table_metadata import TableMetadata
@@ -20,16 +21,19 @@ from sandur.operations.lake import CELLS_MAX, Lake, LruCache
 from sandur.operations.locations.placement import locations_of
 from sandur.operations.tables.documents import (
     ETAG_LENGTH,
+    TABLES,
     CurrentTable,
     LoadedTable,
     NotModified,
     Snapshots,
     current_table,
     etag_of,
+    load_document,
     loaded_table,
 )
 from sandur.operations.tables.names import resolve_name
-from sandur.storage.cell import gather_all
+from sandur.operations.transactions.resolution import effective_record
+from sandur.storage.cell import Versioned, gather_all
 
 SITUATION: Final = "credentials"
 """The situation in which routes that create a table declare what its credentials need."""
@@ -135,6 +139,16 @@ async def table_and_profiles(
     return await gather_all((current_table(lake, identifier, situation=situation), read_profiles(lake)))
 
 
+async def table_of_record(lake: Lake, record: Versioned[BoundRecord], missing: NotFound) -> CurrentTable:
+    """The table of a record for which the caller has been authorized."""
+    effective = (await effective_record(lake, record)).value
+    head = head_of(effective)
+    if head is None or effective.kind != "table":
+        raise missing
+    document = await load_document(lake, TABLES, head.metadata_location)
+    return CurrentTable(document, effective.uuid, effective.places, None, ())
+
+
 async def _table_access(
     lake: Lake, table: CurrentTable, accepts: Accepts, profiles: Profiles | None, *, reads_only: bool = False
 ) -> Delegated:
@@ -151,7 +165,7 @@ async def _access(
     if scope is None:
         return NO_ACCESS
     try:
-        _check_outside_state(lake, scope)
+        check_outside_state(lake, scope.locations)
         profile = await shared_profile(lake, scope.locations, profiles)
         if profile is None or profile.access not in accepts:
             return NO_ACCESS
@@ -244,9 +258,9 @@ def _generated_place(file: str, uuid: str) -> str | None:
     return place if canonical_address(place).generated_for == uuid else None
 
 
-def _check_outside_state(lake: Lake, scope: AccessScope) -> None:
+def check_outside_state(lake: Lake, locations: Iterable[str]) -> None:
     """Raise Unsupported for a place that contains the catalog's own state; no table of this release has one."""
     own = normalize_location(lake.locations.own)
-    for location in scope.locations:
+    for location in map(normalize_location, locations):
         if is_within(own, location) or "/_catalog/" in f"{location}/":
             raise Unsupported(f"No credential for {location}: the catalog keeps its own state there")

@@ -20,6 +20,7 @@ from sandur.catalog.storage_registry import checked_url
 from sandur.errors import Forbidden, Invalid, NotFound, Unsupported
 from sandur.operations.access import TYPES, namespace_chain, read_authority
 from sandur.operations.credentials.profiles import needs_credentials, read_profiles
+from sandur.operations.credentials.table_access import check_outside_state, table_of_record, table_places
 from sandur.operations.credentials.vend import vend
 from sandur.operations.delta.tables import load_stage
 from sandur.operations.lake import Lake
@@ -27,9 +28,7 @@ from sandur.operations.location_access import authorize_location
 from sandur.operations.locations.claims import is_anothers, overlapping
 from sandur.operations.locations.owners import standing_of
 from sandur.operations.name_access import read_allowed
-from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.names import is_alive, namespace_not_found
-from sandur.operations.transactions.resolution import effective_pointer
 from sandur.operations.unity.registry import located_entries
 from sandur.storage.cell import gather_all
 
@@ -42,6 +41,7 @@ async def credential_for(lake: Lake, locations: Sequence[str], *, writes: bool) 
     if not any(map(needs_credentials, locations)):
         return None
     try:
+        check_outside_state(lake, locations)
         credential = await vend(lake, locations, writes=writes)
     except Unsupported as error:
         raise Invalid(str(error)) from error
@@ -76,10 +76,9 @@ async def table_locations(lake: Lake, table_id: str, source: Source, *, writes: 
         held = await read_allowed(lake, lake.delta_table(table_id), missing=missing, situation=situation)
         return (held.value.location,)
     if pointer and pointer.value.kind == "table" and is_alive(pointer):
-        head = (await effective_pointer(lake, pointer)).value.head
-        await read_allowed(lake, lake.pointer(table_id), missing=missing, situation=situation)
+        record = await read_allowed(lake, lake.pointer(table_id), missing=missing, situation=situation)
         # Never a folder around the metadata file: a registered file may lie anywhere.
-        return ((await load_head(lake, "table", head)).metadata.location if head else "",)
+        return tuple(table_places(await table_of_record(lake, record, missing)))
     return ((await load_stage(lake, table_id, source)).location,)
 
 
