@@ -89,6 +89,7 @@ NAMED: Final = (
     Part("no-keys-spark", (*_KEYLESS, "test_keyless_spark.py"), only="Spark or keyless_spark"),
     Part("no-keys-delta", ("test_delta_bucket.py",)),
     Part("opa", ("test_opa.py",)),
+    Part("signing", ("test_signed_requests.py",)),
     Part("demo", ("test_demo.py",)),
     Part("system-tables", ("test_system_tables.py",)),
     Part("reading-on-a-folder", _CROSS, only="folder-"),
