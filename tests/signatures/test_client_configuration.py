@@ -28,7 +28,7 @@ async def test_a_client_gets_the_signer_of_its_table_and_how_to_reach_the_bucket
         "s3.signer": "S3V4RestSigner",
         "s3.signer.endpoint": TABLE.removeprefix("/") + "/sign",
         "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
-        "s3.endpoint": S3.endpoint,
+        "s3.endpoint": f"{S3.endpoint}/",
         "s3.path-style-access": "true",
         "s3.region": S3.region,
         "client.region": S3.region,
