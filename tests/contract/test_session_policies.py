@@ -3,7 +3,7 @@
 import datetime as dt
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import obstore
 import pytest
@@ -18,6 +18,9 @@ from sandur.errors import ServiceRefused
 from sandur.settings import Settings
 from sandur.storage.credentials.s3 import issue, own_profile
 from tests.servers.seaweedfs import BUCKET
+
+if TYPE_CHECKING:
+    from obstore.store import S3Config
 
 NAMES: Final = ("plain", "mit Leerzeichen", "ünïcode-漢", "a+b=c", "100%25")
 PART_BYTES: Final = 5 << 20
@@ -36,16 +39,19 @@ class Bucket(NamedTuple):
 
 
 def store_with(profile: StorageProfile, keys: StorageProfile | StorageCredential) -> S3Store:
-    token = {"session_token": keys.session_token} if keys.session_token else {}
+    config: S3Config = {
+        "endpoint": profile.endpoint,
+        "region": profile.region,
+        "access_key_id": keys.access_key_id,
+        "secret_access_key": keys.secret_access_key,
+    }
+    if keys.session_token:
+        config["session_token"] = keys.session_token
     return S3Store(
         BUCKET,
-        endpoint=profile.endpoint,
-        region=profile.region,
-        access_key_id=keys.access_key_id,
-        secret_access_key=keys.secret_access_key,
+        config=config,
         client_options={"allow_http": True},
         retry_config={"max_retries": 0, "retry_timeout": dt.timedelta(seconds=30)},
-        **token,
     )
 
 

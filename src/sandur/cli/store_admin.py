@@ -13,10 +13,13 @@ from rich.table import Table
 
 from sandur.catalog.principals import ADMIN
 from sandur.catalog.records import Catalog, Request, Source
+from sandur.catalog.server_rights import server_rights
 from sandur.clock import SystemClock
 from sandur.errors import BadRequest, Unavailable, Unfit
 from sandur.operations.containers.catalogs import create_catalog, ensure_default_catalog, list_catalogs
+from sandur.operations.credentials.profiles import own_store_profile
 from sandur.operations.credentials.sealing import reseal
+from sandur.operations.credentials.vend import probe_access
 from sandur.operations.dry_run import DryRunStore
 from sandur.operations.identity.bootstrap import recover
 from sandur.operations.index.rebuild import rebuild_all
@@ -174,19 +177,30 @@ def rebuild_indexes(catalog: str | None, flags: StoreFlags, *, as_json: bool) ->
 
 
 def probe_store(*, store: str | None, config: Path | None, as_json: bool) -> None:
+    """Print what the store guarantees, which rights the server needs there, and whether clients can get credentials."""
     settings = StoreFlags(store, config).settings()
-    asyncio.run(_probe(settings.store, open_store(settings.store, settings), as_json=as_json))
+    asyncio.run(_probe(settings, open_store(settings.store, settings), as_json=as_json))
 
 
-async def _probe(url: str, store: ObjectStore, *, as_json: bool) -> None:
+async def _probe(settings: Settings, store: ObjectStore, *, as_json: bool) -> None:
+    url, lakes = settings.store, Lakes(settings, SystemClock(), store)
     try:
-        proven = await verify_store(store, SystemClock(), f"store {url}")
+        proven = [*await verify_store(store, SystemClock(), f"store {url}")]
+        lake = lakes.lake("default", "default")
+        profile = own_store_profile(lake)
+        if profile and await probe_access(lake, profile):
+            proven.append(f"credentials for clients are issued ({profile.access})")
     finally:
         await store.close()
+    rights = server_rights(lake.locations.own, profile) if profile else ()
     if as_json:
-        print(json.dumps({"store": url, "proven": proven}))  # noqa: T201 - output for machines
+        print(json.dumps({"store": url, "proven": proven, "rights": rights}))  # noqa: T201 - output for machines
         return
     console = Console()
     for guarantee in proven:
         console.print(f"[green]✓[/] {guarantee}")
     console.print(f"[bold]{url}[/] passes every check.")
+    if rights:
+        console.print("The server needs these rights there, and no others:")
+    for right in rights:
+        console.print(f"  {right}", markup=False, highlight=False, soft_wrap=True)

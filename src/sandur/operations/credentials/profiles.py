@@ -1,5 +1,6 @@
 """The storage profile of a location: how its storage is reached, and how clients get access to it."""
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from sandur.catalog.locations import is_within, normalize_location
@@ -39,6 +40,12 @@ def recent_profiles(lake: Lake) -> "Profiles | None":
     A load of a table needs no read more for them: what they are used for lives much longer.
     """
     return lake.feature(_LastProfiles).recent
+
+
+def own_store_profile(lake: Lake) -> StorageProfile | None:
+    """The profile that the settings give the server's own store; None for a folder."""
+    own = _OWN.get(lake.area.partition("://")[0])
+    return lake.feature(own) if own else None
 
 
 async def check_own_access(lake: Lake) -> None:
@@ -134,15 +141,8 @@ class Profiles:
         )
 
     def _of_settings(self, scheme: str) -> StorageProfile | None:
-        match scheme:
-            case "s3":
-                return self._lake.feature(_own_s3_profile)
-            case "gs":
-                return self._lake.feature(_own_gcs_profile)
-            case "az" | "abfs" | "azure":
-                return self._lake.feature(_own_azure_profile)
-            case _:
-                return None
+        own = _OWN.get(scheme)
+        return self._lake.feature(own) if own else None
 
 
 class _LastProfiles:
@@ -179,3 +179,11 @@ def _own_gcs_profile(lake: Lake) -> StorageProfile:
 
 def _own_azure_profile(lake: Lake) -> StorageProfile:
     return azure.own_profile(lake.settings.azure)
+
+
+_OWN: Final[Mapping[str, Callable[[Lake], StorageProfile]]] = {
+    "s3": _own_s3_profile,
+    "gs": _own_gcs_profile,
+    **dict.fromkeys(("az", "abfs", "azure"), _own_azure_profile),
+}
+"""The profile of the settings, by the scheme of a location."""

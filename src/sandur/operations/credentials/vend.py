@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from sandur.catalog.access_policies import access_scope
 from sandur.catalog.storage_profiles import AccessScope, Cloud, StorageCredential, StorageProfile
 from sandur.clock import Clock
-from sandur.errors import SandurError, ServiceRefused, Unavailable, Unsupported
+from sandur.errors import SandurError, ServiceRefused, Unavailable, Unfit, Unsupported
 from sandur.operations.audit.notes import note_credentials
 from sandur.operations.counters import CREDENTIALS, Counters
 from sandur.operations.credentials.profiles import Profiles, needs_credentials, read_profiles
@@ -72,6 +72,21 @@ async def shared_profile(lake: Lake, locations: Sequence[str], known: Profiles |
     if any(profile != found[0] for profile in found):
         raise Unsupported("No credential for a table whose locations lie in storage with different credentials")
     return found[0] if found else None
+
+
+async def probe_access(lake: Lake, profile: StorageProfile) -> bool:
+    """Whether credentials are issued for the server's own store; False if its clients get none.
+
+    Issues one that reads an empty folder. Raises Unfit if that fails.
+    """
+    if profile.access != "vend":
+        return False
+    scope = access_scope([f"{lake.area}/_probe"], writes=False)
+    try:
+        await ISSUERS[profile.cloud](profile, scope, lake.clock)
+    except (Unavailable, Unsupported) as error:
+        raise Unfit(f"credentials for clients cannot be issued: {error}") from error
+    return True
 
 
 class _Issued(NamedTuple):
