@@ -12,6 +12,7 @@ BENCHMARKS: Final = (
     "security",
     "audit",
     "signing",
+    "credentials",
     "planning",
     "unity",
     "delta",

@@ -64,7 +64,7 @@ async def _measure(options: argparse.Namespace) -> None:
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sandur-bench-"))
         app, catalog, location = await _start(stack, folder)
-        token = (b"authorization", f"Bearer {await _token(catalog)}".encode())
+        token = (b"authorization", f"Bearer {await admin_token(catalog)}".encode())
         steps = {**_requests(app, token, location), **_parts(location)}
         for step in steps.values():
             await step()
@@ -96,7 +96,7 @@ async def _start(stack: AsyncExitStack, folder: str) -> tuple[App, RunningCatalo
     app, catalog = build(replace(SIGNING, janitors=False, audit="all"), store=store)
     await catalog.start()
     stack.push_async_callback(catalog.close)
-    token = (b"authorization", f"Bearer {await _token(catalog)}".encode())
+    token = (b"authorization", f"Bearer {await admin_token(catalog)}".encode())
     await call(app, "POST", "/v1/namespaces", {"namespace": ["ns"]}, token)
     await call(app, "POST", "/v1/namespaces/ns/tables", create_table("t"), token)
     lake = catalog.lakes.lake("default", "default")
@@ -107,7 +107,8 @@ async def _start(stack: AsyncExitStack, folder: str) -> tuple[App, RunningCatalo
     return app, catalog, document.metadata.location
 
 
-async def _token(catalog: RunningCatalog) -> str:
+async def admin_token(catalog: RunningCatalog) -> str:
+    """A token of the administrator."""
     principal = (await catalog.lakes.lake("default", "default").feature(Security).read()).principal_named("admin")
     if principal is None:
         raise RuntimeError("the administrator does not exist")

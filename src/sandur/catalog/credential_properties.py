@@ -145,7 +145,10 @@ def delta_config(credential: StorageCredential) -> Mapping[str, str]:
             assert_never(cloud)
 
 
-def credential_epoch(credential: StorageCredential) -> str:
-    """A text that changes with every new credential, and reveals nothing about it."""
-    secrets = (credential.access_key_id, credential.session_token, credential.oauth_token, credential.sas_token)
-    return hashlib.sha256("\n".join((*secrets, str(credential.expires_ms))).encode()).hexdigest()
+def credential_tag(text: str, credential: StorageCredential | None) -> str:
+    """A hash of the text that changes with every new credential, and reveals nothing about it."""
+    hashed = hashlib.sha256(text.encode())
+    if credential:
+        keys = f"\n{credential.access_key_id}\n{credential.secret_access_key}\n{credential.expires_ms}\n"
+        hashed.update(f"{keys}{credential.oauth_token}{credential.sas_token}".encode())
+    return hashed.hexdigest()

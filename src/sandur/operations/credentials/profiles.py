@@ -13,6 +13,9 @@ from sandur.operations.lake import Lake
 from sandur.settings import environment_variable
 from sandur.storage.credentials import azure, gcs, s3
 
+LOCATIONS_MAX: Final = 10_000
+"""Locations whose profile is remembered."""
+
 RECENT_MS: Final = 5_000
 """How old the profiles may be by which a load of a table gives access to its files."""
 
@@ -75,13 +78,21 @@ class Profiles:
         self._registry = registry
         self._locations = {one.url: one for one in registry.locations.values()}
         self._profiles: dict[str, StorageProfile] = {}
+        self._found: dict[str, StorageProfile | None] = {}
 
     def of(self, location: str) -> StorageProfile | None:
         """The profile of a location; None if the server knows nothing of its storage.
 
         Raises ServiceRefused if the secrets of its credential cannot be opened.
         """
-        plain = normalize_location(location)
+        if location in self._found:
+            return self._found[location]
+        if len(self._found) >= LOCATIONS_MAX:
+            self._found.clear()
+        found = self._found[location] = self._find(normalize_location(location))
+        return found
+
+    def _find(self, plain: str) -> StorageProfile | None:
         covering = self._covering(plain)
         if covering and (profile := self._of_external(covering)):
             return profile

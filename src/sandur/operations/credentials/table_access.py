@@ -1,13 +1,12 @@
 """Access of clients to the files of an Iceberg table: which locations, to read or to write, by which credential."""
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
 
 from sandur.catalog.access_policies import access_scope
-from sandur.catalog.credential_properties import credential_epoch
+from sandur.catalog.credential_properties import credential_tag
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import MANAGED_FOLDER, canonical_address, is_within, normalize_location, paths_of
 from sandur.catalog.records import BoundRecord, head_of
@@ -85,7 +84,7 @@ async def load_with_access(
     if if_none_match is not None and if_none_match == etag:
         return NotModified(etag), delegated
     _note(delegated)
-    return loaded_table(lake, table.document, snapshots=snapshots)._replace(etag=etag), delegated
+    return loaded_table(lake, table.document, snapshots=snapshots, etag=etag), delegated
 
 
 async def load_access(lake: Lake, identifier: Identifier) -> FileAccess | None:
@@ -154,7 +153,7 @@ async def _table_access(
 ) -> Delegated:
     try:
         scope = _scope_of(lake, table, reads_only=reads_only)
-    except Invalid as error:  # A table of an older release, at a place that would be refused today.
+    except (Invalid, Unsupported) as error:  # A table of an older release, at a place that would be refused today.
         return Delegated(failure=Unsupported(str(error)))
     return await _access(lake, scope, accepts, profiles)
 
@@ -165,7 +164,6 @@ async def _access(
     if scope is None:
         return NO_ACCESS
     try:
-        check_outside_state(lake, scope.locations)
         profile = await shared_profile(lake, scope.locations, profiles)
         if profile is None or profile.access not in accepts:
             return NO_ACCESS
@@ -185,9 +183,8 @@ def _note(delegated: Delegated) -> Delegated:
 
 def _etag_with_access(lake: Lake, etag: str, access: FileAccess) -> str:
     caller = lake.access.caller.id if lake.access else ""
-    epoch = credential_epoch(access.credential) if access.credential else access.profile.access
-    text = f"{etag}\n{caller}\n{access.scope.writes}\n{epoch}"
-    return hashlib.sha256(text.encode()).hexdigest()[:ETAG_LENGTH]
+    text = f"{etag}\n{caller}\n{access.profile.access}\n{access.scope.writes}"
+    return credential_tag(text, access.credential)[:ETAG_LENGTH]
 
 
 async def _is_named(lake: Lake, identifier: Identifier) -> bool:
@@ -224,7 +221,9 @@ def _scope_of(lake: Lake, table: CurrentTable, *, reads_only: bool) -> AccessSco
     scopes, key = lake.feature(_scopes), (table.document.location, table.places, writes)
     scope = scopes.get(key)
     if scope is None:
-        scope = scopes[key] = access_scope(table_places(table), writes=writes)
+        scope = access_scope(table_places(table), writes=writes)
+        check_outside_state(lake, scope.locations)
+        scopes[key] = scope
     return scope
 
 

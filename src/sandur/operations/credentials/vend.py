@@ -65,7 +65,7 @@ def note_vended(credential: StorageCredential) -> None:
 
 async def shared_profile(lake: Lake, locations: Sequence[str], known: Profiles | None = None) -> StorageProfile | None:
     """The profile of all these locations, of the known ones if given. Unsupported if they have different ones."""
-    if not any(map(needs_credentials, locations)):
+    if known is None and not any(map(needs_credentials, locations)):
         return None
     profiles = known or await read_profiles(lake)
     found = [profiles.of(location) for location in locations]

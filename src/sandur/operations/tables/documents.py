@@ -468,13 +468,15 @@ async def effective_head(lake: Lake, found: ResolvedName) -> Head:
     return pointer.value.head
 
 
-def loaded_table(lake: Lake, document: Document[TableMetadata], *, snapshots: Snapshots = "all") -> LoadedTable:
-    """The answer to a request, from a document."""
+def loaded_table(
+    lake: Lake, document: Document[TableMetadata], *, snapshots: Snapshots = "all", etag: str = ""
+) -> LoadedTable:
+    """The answer to a request, from a document. Its ETag is given if it depends on more than the document."""
     return LoadedTable(
         metadata=document.body if snapshots == "all" else _body_with_refs(lake, document),
         table_uuid=document.metadata.table_uuid or "",
         metadata_location=document.location,
-        etag=etag_of(document.location, snapshots),
+        etag=etag or etag_of(document.location, snapshots),
     )
 
 
