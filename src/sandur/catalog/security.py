@@ -417,11 +417,12 @@ class Viewer(NamedTuple):
         """Whether the rights on the container show every child of that type."""
         return self.is_owner or shows(kind, self.held)
 
-    def is_out_of_sight(self, kind: SecurableType, child_id: str, owner: str) -> bool:
-        """Whether nothing can show this child; quick, and only for what contains nothing else."""
-        if child_id in self.objects or owner in self.subjects or kind in _CONTAINERS:
-            return False
-        return not self.sees_all(kind)
+    def hides(self, kind: SecurableType) -> bool:
+        """Whether nothing shows a child of that type that has no grant in `objects` and no owner in `subjects`.
+
+        A container may be shown by what is inside it.
+        """
+        return kind not in _CONTAINERS and not self.sees_all(kind)
 
     def sees(self, child: Link) -> bool:
         if self.sees_all(child.type) or child.owner in self.subjects:

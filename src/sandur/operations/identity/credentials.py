@@ -25,6 +25,16 @@ _KEY_ID_BYTES: Final = 10
 _API_KEY: Final = re.compile(r"sdr_([a-z2-7]{26})_([A-Za-z0-9_-]{43})\Z")
 API_KEY_PREFIX: Final = "sdr_"
 
+_RECENT_MAX: Final = 10_000
+_RECENT_MS: Final = 300_000
+"""How long a secret that matched is remembered: some engines log in for each of their operations."""
+
+_recent: Final[dict[bytes, int]] = {}
+"""Until when a secret counts as compared, by a keyed hash of it and of the stored hash that it matched.
+
+A secret that is removed, replaced or expired is no longer among the stored ones, which are read with every login."""
+_recent_key: Final = os.urandom(32)
+
 # Threads of their own: a flood of logins must not keep the threads of the store busy.
 _hashing: Final = ThreadPoolExecutor(max_workers=2, thread_name_prefix="scrypt")
 
@@ -48,9 +58,22 @@ async def matching_secret(secret: str, stored: Sequence[StoredSecret], now_ms: i
     It takes as long for a client that does not exist, which has no secrets.
     """
     live = [one for one in stored if not one.expires_ms or one.expires_ms > now_ms]
+    known = next((one for one in live if _recent.get(_fingerprint(secret, one), 0) > now_ms), None)
+    if known:
+        return known
     loop = asyncio.get_running_loop()
     matches = [await loop.run_in_executor(_hashing, _is_match, secret, one.hash) for one in live or [_NO_SECRET]]
-    return next((one for one, is_match in zip(live, matches, strict=False) if is_match), None)
+    found = next((one for one, is_match in zip(live, matches, strict=False) if is_match), None)
+    if found:
+        if len(_recent) >= _RECENT_MAX:
+            _recent.clear()
+        _recent[_fingerprint(secret, found)] = now_ms + _RECENT_MS
+    return found
+
+
+def _fingerprint(secret: str, stored: StoredSecret) -> bytes:
+    text = f"{stored.hash}\n{secret[:SECRET_CHARS_MAX]}"
+    return hmac.digest(_recent_key, text.encode("utf-8", "surrogatepass"), "sha256")
 
 
 def _scrypt(secret: str, salt: bytes) -> bytes:

@@ -278,7 +278,7 @@ async def read_visible_page(
         if viewer is None or (cached_as and viewer.sees_all(TYPES[cached_as])):
             is_listed, listed_as = accepts, cached_as
         else:
-            is_listed = partial(_is_listed, accepts=accepts, viewer=viewer)
+            is_listed = _visible_to(viewer, accepts)
             listed_as = _listed_for(viewer, cached_as)
         page = await read_page(lake, scope, last=last, wanted=wanted, accepts=is_listed, seen=seen, cached_as=listed_as)
         # A2: the grants and the entries were valid at one moment.
@@ -295,12 +295,22 @@ def _listed_for(viewer: Viewer, cached_as: str) -> str:
     return f"{cached_as} for {subjects} and {viewer.is_owner} {viewer.held} at {viewer.authority.version}"
 
 
-def _is_listed(entry: Entry, *, accepts: Accepts, viewer: Viewer) -> bool:
-    id_ = entry.object_id or entry.uuid
-    # Most entries of a long list that shows few of them end here.
-    if viewer.is_out_of_sight(TYPES[entry.kind], id_, entry.owner_id) or not accepts(entry):
-        return False
-    return viewer.sees(Link(id_, TYPES[entry.kind], entry.name, entry.owner_id))
+def _visible_to(viewer: Viewer, accepts: Accepts) -> Accepts:
+    """Admits what `accepts` admits and the viewer may see.
+
+    All entries that have neither an own grant nor an owner among the subjects share one decision by their kind. In a
+    long list that shows few of its entries, most of them end there.
+    """
+    granted, subjects = viewer.objects, viewer.subjects
+    hidden = {kind for kind, type_ in TYPES.items() if viewer.hides(type_)}
+
+    def is_listed(entry: Entry) -> bool:
+        id_ = entry.object_id or entry.uuid
+        if entry.kind in hidden and id_ not in granted and entry.owner_id not in subjects:
+            return False
+        return accepts(entry) and viewer.sees(Link(id_, TYPES[entry.kind], entry.name, entry.owner_id))
+
+    return is_listed
 
 
 def _listed_versions(lake: Lake, scope: Scope) -> tuple[Version | None, Version | None]:
