@@ -1,7 +1,6 @@
-"""Logins that are repeated: a secret that matched is not hashed again for a while, and never counts a moment too long."""
+"""Logins that are repeated: a secret that matched is not hashed again for a while, and ends when it is removed."""
 
 import hashlib
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +45,7 @@ class Logins:
 
 
 @pytest.fixture
-async def logins(catalogs: Catalogs, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Logins]:
+async def logins(catalogs: Catalogs, monkeypatch: pytest.MonkeyPatch) -> Logins:
     clock = MovedClock()
     made = Logins(await catalogs.open_with(SECURED, clock=clock), clock)
     made.admin = await bearer(made.client)
@@ -57,7 +56,7 @@ async def logins(catalogs: Catalogs, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
         return scrypt(*given, **named)
 
     monkeypatch.setattr(hashlib, "scrypt", counted)
-    yield made
+    return made
 
 
 async def test_a_secret_is_hashed_once_for_many_logins_and_again_after_some_minutes(logins: Logins) -> None:
