@@ -4,9 +4,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from sandur.catalog.functions import FunctionDefinition, FunctionParameters
 from sandur.catalog.grants import PermissionsChange
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.records import Catalog, FunctionDefinition, FunctionParameters, Request
+from sandur.catalog.records import Catalog, Request
 from sandur.catalog.storage_registry import AwsIamRole
 from sandur.catalog.users import Email, UserResource, user_not_found
 from sandur.errors import NotFound

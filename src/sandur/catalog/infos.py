@@ -5,11 +5,11 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
+from sandur.catalog.functions import FunctionDefinition
 from sandur.catalog.identifiers import Identifier, Namespace, full_name_of
 from sandur.catalog.records import (
     Catalog,
     DeltaTable,
-    FunctionDefinition,
     ModelVersion,
     NameRecord,
     NamespaceRecord,

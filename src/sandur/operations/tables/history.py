@@ -135,7 +135,7 @@ async def _receipts(lake: Lake, tried: Sequence[AttemptedFile]) -> Sequence[Rece
 def ingestions_of(receipts: Sequence[Receipt]) -> Mapping[int, _Ingestion]:
     """The first commit of each snapshot, by receipts in their order.
 
-    After a gap, snapshots that existed before cannot be told from new ones; only what the commit itself added counts.
+    After a gap, older snapshots look like new ones: only the snapshot that the commit itself added counts.
     """
     known: set[str] = set()
     seen: set[int] = set()

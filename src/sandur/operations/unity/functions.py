@@ -5,7 +5,8 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.records import FunctionParameter, Securable
+from sandur.catalog.functions import FunctionParameter
+from sandur.catalog.records import Securable
 from sandur.delta.columns import ColumnInfo, field_from_column
 from sandur.delta.create_plan import parse_columns
 from sandur.errors import Invalid

@@ -7,11 +7,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from sandur.catalog.functions import FunctionDefinition
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.index import place_of
 from sandur.catalog.infos import with_rename
 from sandur.catalog.locations import normalize_location
-from sandur.catalog.records import BoundRecord, Claim, FunctionDefinition, Request, Securable, VolumeType
+from sandur.catalog.records import BoundRecord, Claim, Request, Securable, VolumeType
 from sandur.errors import Invalid, NotFound
 from sandur.operations.access import authorize_name
 from sandur.operations.containers.catalogs import load_catalog

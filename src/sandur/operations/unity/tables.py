@@ -5,9 +5,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from sandur.catalog.functions import Dependency, DependencyList
 from sandur.catalog.identifiers import Identifier, parse_full_name
 from sandur.catalog.infos import TableInfo, delta_table_info
-from sandur.catalog.records import Dependency, DependencyList, Pointer, Request
+from sandur.catalog.records import Pointer, Request
 from sandur.errors import Busy, Hidden, Invalid, NotFound, Unsupported
 from sandur.operations.access import READS_MAX, may_see, name_chain, read_authority, require, versions_read
 from sandur.operations.delta import tables as delta

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from sandur.catalog.functions import FunctionDefinition
 from sandur.catalog.identifiers import (
     Identifier,
     Kind,
@@ -14,7 +15,7 @@ from sandur.catalog.identifiers import (
     parse_full_name,
 )
 from sandur.catalog.infos import Comment, securable_info, version_info
-from sandur.catalog.records import FunctionDefinition, VolumeType
+from sandur.catalog.records import VolumeType
 from sandur.errors import BadRequest, Incomplete
 from sandur.operations.access import TYPES
 from sandur.operations.unity import model_versions as versions

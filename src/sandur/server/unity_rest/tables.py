@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from sandur.catalog.functions import DependencyList
 from sandur.catalog.identifiers import (
     Kind,
     checked_new_name,
@@ -15,7 +16,6 @@ from sandur.catalog.identifiers import (
 )
 from sandur.catalog.infos import COMMENT_CHARS_MAX, Comment, without_fields
 from sandur.catalog.property_keys import check_new_keys, without_spark_options
-from sandur.catalog.records import DependencyList
 from sandur.delta.columns import ColumnInfo, complete_columns, encode_columns, partition_names, struct_for_api
 from sandur.delta.requests import Comment as CommentChange
 from sandur.delta.requests import CommitFile, DeltaChange, Uniform, UniformIceberg
