@@ -80,9 +80,11 @@ async def test_no_secret_is_in_the_store_in_the_clear(catalogs: Catalogs) -> Non
 
     first = await unity.post("/credentials", body, Idempotency_Key=KEY)
     again = await unity.post("/credentials", body, Idempotency_Key=KEY)
+    owned = await unity.patch("/credentials/k", {"owner": "me"}, Idempotency_Key=KEY[:-1] + "7")
 
     assert first.status_code == 200, first.text
     assert first.json() == again.json()
+    assert owned.json()["owner"] == "me"
     objects = [await store.get(listed.key) for listed in await store.list("", limit=1_000)]
     stored = b"".join(one.data for one in objects if one)
     assert SECRET.encode() not in stored

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.grants import subject_id
@@ -12,7 +13,7 @@ from sandur.catalog.index import CATALOGS, Place, place_of
 from sandur.catalog.privileges import SecurableType
 from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Request, Securable
 from sandur.catalog.security import Authority
-from sandur.catalog.storage_registry import Credential, ExternalLocation, StorageRegistry
+from sandur.catalog.storage_registry import Credential, ExternalLocation, StorageRegistry, without_secrets
 from sandur.catalog.users import user_not_found
 from sandur.operations.access import Security, require
 from sandur.operations.containers.records import RecordChange
@@ -54,6 +55,11 @@ async def change_owner(
 
     bump = request._replace(key=None)  # The same request again bumps again, whatever happened to the first one.
     await SecurityChange(lake, bump, "change-owner", decide, change.authorize_again).run()
+
+
+def _answer(record: msgspec.Struct) -> bytes:
+    """What a replay needs: the record, without the secrets of storage credentials."""
+    return msgspec.json.encode(without_secrets(record) if isinstance(record, StorageRegistry) else record)
 
 
 @dataclass(kw_only=True)
@@ -116,7 +122,7 @@ class SecurableEdit:
             return changed
 
         await RecordChange(
-            self.lake, cell, self.request, self.operation, decide, place=place, authorize=authorize
+            self.lake, cell, self.request, self.operation, decide, place=place, answer=_answer, authorize=authorize
         ).run()
 
     async def _update(self, cell: Cell[BoundRecord], target: Target, identifier: Identifier) -> None:
