@@ -1,15 +1,21 @@
 """Access delegation of the Iceberg API: who gets credentials for which prefixes, until when, and what else changes."""
 
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import httpx
 import pytest
+import structlog
+from msgspec.structs import replace
 
 from sandur.clock import SystemClock
+from sandur.errors import Unfit
 from sandur.settings import S3Settings, Settings
+from sandur.storage.credentials import s3
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.sts import FakeSts, fake_sts
@@ -191,6 +197,19 @@ async def test_an_etag_confirms_a_credential_only_while_the_server_would_give_th
     later = await vending.load(**{"If-None-Match": etag})
     assert later.status_code == 200
     assert secrets_of(later) != secrets_of(loaded)
+
+
+async def test_the_etag_of_a_created_table_is_that_of_the_credential_that_came_with_it(vending: Vending) -> None:
+    created = await vending.client.post(TABLES, json=create_table("new"), headers=VENDED)
+    seen = {**VENDED, "If-None-Match": created.headers["ETag"]}
+
+    assert (await vending.client.get(f"{TABLES}/new", headers=seen)).status_code == 304
+    vending.sts.answer = "no credential"
+    vending.clock.advance(HALF_HOUR_MS + 1)
+    later = await vending.client.get(f"{TABLES}/new", headers=seen)
+
+    assert later.status_code == 200
+    assert secrets_of(later) == []
 
 
 async def test_metadata_stays_readable_while_the_issuer_fails(vending: Vending) -> None:
@@ -421,3 +440,57 @@ async def test_a_304_and_a_load_without_the_header_are_recorded_without_credenti
     plain = await secured.server.last()
 
     assert [(one.credentials, one.kind) for one in (confirmed, plain)] == [(None, "read"), (None, "read")]
+
+
+async def test_no_log_line_contains_a_secret(sts: FakeSts, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    settings = settings_of(sts, log_level="debug")
+    with structlog.testing.capture_logs() as lines:
+        async with audited_server(MemoryStore(clock=sts.clock), sts.clock, **settings) as server:
+            await server.client.post("/v1/main/namespaces", json={"namespace": ["sales"]})
+            created = await server.client.post(TABLES, json=create_table("orders"), headers=VENDED)
+            await server.client.get(CREDENTIALS)
+            sts.answer = "<Credentials><SecretAccessKey>issued-secret-9</SecretAccessKey></Credentials>"
+            failed = await server.client.post(TABLES, json=create_table("other"), headers=VENDED)
+
+    assert len(secrets_of(created)) == 1
+    assert failed.status_code == 200
+    assert any(line["event"] == "no storage credentials" for line in lines)
+    logged = caplog.text + str(lines)
+    for secret in ("own-secret", "issued-secret", "issued-token"):
+        assert secret not in logged
+
+
+async def test_credentials_are_counted_by_cloud_and_result(vending: Vending) -> None:
+    await vending.load()
+    await vending.load()
+    vending.sts.answer = ""
+    vending.clock.advance(HALF_HOUR_MS + 1)
+    await vending.load()
+
+    text = (await vending.client.get("/metrics")).text
+
+    for result in ("s3 issued", "s3 cached", "s3 failed"):
+        assert f'sandur_storage_credentials_total{{result="{result}"}}' in text
+
+
+async def test_a_server_without_keys_does_not_start_if_its_clients_need_them(
+    catalogs: Catalogs, sts: FakeSts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    given = settings_of(sts)
+    given["s3"] = replace(given["s3"], access_key_id="", secret_access_key="")
+
+    with pytest.raises(Unfit, match="the server has no keys for S3"):
+        await catalogs.open_with(Settings(**given), MemoryStore(clock=sts.clock), clock=sts.clock)
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of the environment")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "environment-secret")
+    try:
+        assert await s3.profile_keys(s3.own_profile(given["s3"])) == ("of the environment", "environment-secret", "")
+    finally:
+        s3._environment_credentials.cache_clear()

@@ -80,7 +80,7 @@ async def load_with_access(
     delegated = await _table_access(lake, table, accepts, profiles)
     etag = etag_of(table.document.location, snapshots)
     if delegated.access:
-        etag = _etag_with_access(lake, etag, delegated.access)
+        etag = etag_with_access(lake, etag, delegated.access)
     if if_none_match is not None and if_none_match == etag:
         return NotModified(etag), delegated
     _note(delegated)
@@ -123,6 +123,8 @@ async def access_to_created(lake: Lake, identifier: Identifier, loaded: LoadedTa
         table, profiles = await table_and_profiles(lake, identifier, SITUATION)
     except (Forbidden, NotFound):
         return NO_ACCESS
+    except Unsupported as error:
+        return Delegated(failure=error)
     if loaded.table_uuid.lower() not in {table.uuid.lower(), (table.document.metadata.table_uuid or "").lower()}:
         return NO_ACCESS
     return _note(await _table_access(lake, table, accepts, profiles))
@@ -181,7 +183,8 @@ def _note(delegated: Delegated) -> Delegated:
     return delegated
 
 
-def _etag_with_access(lake: Lake, etag: str, access: FileAccess) -> str:
+def etag_with_access(lake: Lake, etag: str, access: FileAccess) -> str:
+    """The ETag of an answer that also gives access: it depends on the caller and on the credential."""
     caller = lake.access.caller.id if lake.access else ""
     text = f"{etag}\n{caller}\n{access.profile.access}\n{access.scope.writes}"
     return credential_tag(text, access.credential)[:ETAG_LENGTH]
@@ -204,7 +207,9 @@ async def _staged_scope(lake: Lake, identifier: Identifier, uuid: str) -> Access
     if lake.access and stage.value.principal_id != lake.access.caller.id:
         return None
     places = msgspec.json.decode(stage.value.metadata, type=_StagedPlaces)
-    return access_scope((places.location, *paths_of(places.properties)), writes=True)
+    scope = access_scope((places.location, *paths_of(places.properties)), writes=True)
+    check_outside_state(lake, scope.locations)
+    return scope
 
 
 def _scopes(_lake: Lake) -> LruCache[tuple[str, tuple[str, ...], bool], AccessScope]:

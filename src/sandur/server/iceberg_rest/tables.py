@@ -188,6 +188,8 @@ async def _created_answer(call: Call, name: str, loaded: LoadedTable) -> Answer:
     identifier, delegated = Identifier(*namespace_of(call), name), NO_ACCESS
     if accepts := accepted(call):
         delegated = await table_access.access_to_created(call.lake, identifier, loaded, accepts)
+        if delegated.access and loaded.etag:
+            loaded = loaded._replace(etag=table_access.etag_with_access(call.lake, loaded.etag, delegated.access))
     return _loaded_answer(call, identifier, loaded, delegated)
 
 

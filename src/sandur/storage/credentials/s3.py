@@ -110,10 +110,13 @@ def _environment_keys() -> Keys | None:
 
     try:
         credentials = _environment_credentials()
-        frozen = credentials.get_frozen_credentials() if credentials else None
+        if credentials is None:
+            _environment_credentials.cache_clear()  # The role of a machine may come later.
+            return None
+        frozen = credentials.get_frozen_credentials()
     except BotoCoreError as error:
         raise Unavailable(f"the keys for S3 cannot be read from the environment: {type(error).__name__}") from None
-    return Keys(frozen.access_key, frozen.secret_key, frozen.token or "") if frozen else None
+    return Keys(frozen.access_key, frozen.secret_key, frozen.token or "")
 
 
 @functools.cache
