@@ -141,6 +141,15 @@ class ServiceRefused(Unavailable):
     """A service refuses what this server needs of it. A repetition does not help: an operator has to act."""
 
 
+class Damaged(Unavailable):
+    """A stored object cannot be decoded, or contradicts itself: nothing was written, and an operator may repair it."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"object {key}: {reason}")
+        self.key = key
+        self.reason = reason
+
+
 class OutcomeUnknown(SandurError):
     """The write may have been applied, or may still be applied, or not: read before you retry."""
 

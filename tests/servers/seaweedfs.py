@@ -37,13 +37,20 @@ _TRUST: Final = {
 }
 
 
+def choose_ports() -> dict[str, int]:
+    """Free ports for the parts of a server that is started more than once."""
+    return dict(zip(_PARTS, free_ports(len(_PARTS)), strict=True))
+
+
 @contextlib.contextmanager
-def seaweedfs(folder: Path, *, session_seconds_max: int = _SESSION_SECONDS_MAX) -> Iterator[Settings]:
-    """Settings that open `s3://sandur/…` on a fresh server, which keeps its data in the folder.
+def seaweedfs(
+    folder: Path, ports: dict[str, int] | None = None, *, session_seconds_max: int = _SESSION_SECONDS_MAX
+) -> Iterator[Settings]:
+    """Settings that open `s3://sandur/…` on a server, which keeps its data in the folder.
 
     Temporary credentials expire after `session_seconds_max` at the latest, even if more is requested.
     """
-    ports = dict(zip(_PARTS, free_ports(len(_PARTS)), strict=True))
+    ports = ports or choose_ports()
     endpoint = f"http://{LOOPBACK}:{ports['s3']}"
     s3 = S3Settings(
         endpoint=endpoint,

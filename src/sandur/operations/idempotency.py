@@ -85,9 +85,11 @@ class KeyClaim:
     async def release(self) -> None:
         """Leave the claim to the next retry at once: this attempt gave up and nothing of it can still take effect."""
         if self.held and self.held.value.state == "open":
-            # If this fails, the claim is taken over once it is stale.
-            with contextlib.suppress(ClaimLost, SandurError):
-                await self._swap(replace(self.held.value, started_ms=0))
+            try:
+                with contextlib.suppress(ClaimLost):
+                    await self._swap(replace(self.held.value, started_ms=0))
+            except SandurError as error:  # The claim is taken over once it is stale.
+                self._lake.incidents.work_failed("release a claim", error)
 
     async def read(self) -> Versioned[Claim] | None:
         """The stored claim, whichever attempt holds it; None if the key is not claimed."""

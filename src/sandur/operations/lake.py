@@ -34,7 +34,7 @@ from sandur.catalog.records import (
 from sandur.catalog.security import Access, SecurityManifest
 from sandur.catalog.storage_registry import StorageRegistry
 from sandur.clock import Clock
-from sandur.errors import SandurError
+from sandur.operations.incidents import LOGGED, Incidents
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT, ObjectStore
@@ -51,17 +51,17 @@ _is_background: Final[ContextVar[bool]] = ContextVar("is_background", default=Fa
 class Background:
     """Runs tasks after responses and waits for them when the program ends.
 
-    A retry, the next commit or a janitor repairs what fails here; `on_failure` is called with the error.
+    A retry, the next commit or a janitor repairs what fails here. `incidents` receives every failure.
     """
 
-    def __init__(self, on_failure: Callable[[str, SandurError], None] | None = None) -> None:
+    def __init__(self, incidents: Incidents = LOGGED) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pausing: set[asyncio.Event] = set()
         self._drains = 0
-        self._on_failure = on_failure
+        self._incidents = incidents
 
     async def run(self, what: str, work: Coroutine[Any, Any, object]) -> None:
-        """Start the work. Waits only while too many tasks are running.
+        """Start the work. Waits only while too many tasks are running. `what` is one of a bounded set of texts.
 
         Background work that starts more work never waits: the other tasks may be waiting for what it holds.
         """
@@ -69,7 +69,7 @@ class Background:
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         task = asyncio.create_task(self._guarded(what, work), name=what)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._tasks.discard)
 
     async def pause(self, seconds: float, awake: asyncio.Event) -> None:
         """Wait for the time, or until `awake` is set. Returns at once while a drain is waiting."""
@@ -102,14 +102,8 @@ class Background:
         _is_background.set(True)
         try:
             await work
-        except SandurError as error:
-            if self._on_failure:
-                self._on_failure(what, error)
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # Retrieve the exception, so that asyncio does not report it again.
+        except Exception as error:  # noqa: BLE001 - a mistake in the program is reported too, with its trace
+            self._incidents.work_failed(what, error)
 
 
 K = TypeVar("K")
@@ -215,6 +209,7 @@ class Lake:
     settings: Settings
     locations: Locations
     background: Background = field(default_factory=Background)
+    incidents: Incidents = LOGGED
     access: Access | None = None
     """The request that this lake acts for; None for the program's own work, which may do everything."""
 
@@ -267,6 +262,7 @@ class Lake:
             settings=self.settings,
             locations=self.locations,
             background=self.background,
+            incidents=self.incidents,
         )
 
     @property
@@ -423,11 +419,12 @@ LAKES_MAX: Final = 1_000
 class Lakes:
     """The lakes of one process on one store. Use it between `start` and `close`."""
 
-    def __init__(self, settings: Settings, clock: Clock, store: ObjectStore) -> None:
+    def __init__(self, settings: Settings, clock: Clock, store: ObjectStore, *, incidents: Incidents = LOGGED) -> None:
         self._settings = settings
         self._clock = clock
         self._store = store
-        self._background = Background()
+        self._incidents = incidents
+        self._background = Background(incidents)
         self._lakes: LruCache[tuple[str, str], Lake] = LruCache(LAKES_MAX)
         self._locations = Locations(
             address_of(settings.store),
@@ -466,6 +463,7 @@ class Lakes:
             settings=self._settings,
             locations=self._locations,
             background=self._background,
+            incidents=self._incidents,
         )
 
     @property

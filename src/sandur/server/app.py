@@ -13,7 +13,7 @@ import structlog
 from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
 from sandur.catalog.security import Access
 from sandur.clock import Clock
-from sandur.errors import Busy, SandurError
+from sandur.errors import Busy, Damaged, SandurError
 from sandur.operations.audit.notes import current_notebook
 from sandur.server.audit import Exchange, record_request
 from sandur.server.authentication.authenticator import Authenticator
@@ -56,7 +56,6 @@ _METRICS: Final = b"/metrics"
 _PAGES: Final = frozenset({b"/healthz", b"/readyz", _METRICS})
 _RENAMES: Final = "rename"
 _NO_FIELDS: Final[Mapping[str, str]] = {}
-_STORE_SECONDS_MAX: Final = 5.0
 _OPEN_BODY_BYTES_MAX: Final = 64 << 10
 """The largest body of a route that needs no token: a form of OAuth is much smaller."""
 LOGGED_BYTES_MAX: Final = 1_024
@@ -371,16 +370,10 @@ class App:
     async def _readiness(self) -> Answer:
         if not self._catalog.is_started:
             return _status("not ready", reason="the server has not finished its start")
-        try:
-            await asyncio.wait_for(self._catalog.reach_store(), _STORE_SECONDS_MAX)
-        except TimeoutError:
-            return _status("not ready", reason=f"the store did not answer within {_STORE_SECONDS_MAX:g} seconds")
-        except SandurError as error:
-            if self._settings.authentication == "off":
-                return _status("not ready", reason=str(error))
-            self._log.warning("not ready", reason=str(error))
-            return _status("not ready", reason="the store cannot be used; see the server log")
-        return _status("ready")
+        reason = await self._catalog.health.problem()
+        if reason and self._settings.authentication != "off":
+            reason = "the store cannot be used; see the server log"
+        return _status("not ready", reason=reason) if reason else _status("ready")
 
     def _check_load(self) -> None:
         if self._metrics.under_way > self._settings.requests_at_once_max:
@@ -397,9 +390,11 @@ class App:
         answer = exchange.dialect.errors.answer(error, operation, request_id, is_public=is_public)
         if isinstance(error, Refused):
             self._metrics.count(REQUESTS_REFUSED, str(error.status))
+        elif isinstance(error, Damaged):
+            self._catalog.incidents.object_damaged(error.key, error.reason)
         elif not isinstance(error, SandurError):
             self._log.error("unexpected error", request_id=request_id, operation=operation, exc_info=error)
-        elif answer.status >= _SERVER_ERROR:
+        if isinstance(error, SandurError) and answer.status >= _SERVER_ERROR:
             exchange.failure = {"reason": f"{type(error).__name__}: {error}"}
         if exchange.body is None and is_large(exchange.headers):
             return Answer(answer.status, answer.body, (*answer.headers, CLOSE))

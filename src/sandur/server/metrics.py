@@ -66,6 +66,15 @@ STORAGE_ROUNDS: Final = Family(
     "sandur_storage_rounds", "Sequential rounds of store calls per request.", ("operation",), _ROUNDS
 )
 SWAP_CONFLICTS: Final = Family("sandur_swap_conflicts", "Writes that lost a compare-and-swap.", ("operation", "area"))
+WORK_FAILURES: Final = Family(
+    "sandur_work_failures",
+    "Work behind answers that failed, by the work and the kind of error; `unexpected` is a mistake in the program.",
+    ("work", "reason"),
+)
+DAMAGED_OBJECTS: Final = Family(
+    "sandur_damaged_objects", "Objects that could not be decoded when read, by the part of the layout.", ("area",)
+)
+STORE_CHECKS: Final = Family("sandur_store_checks", "Checks of the store for /readyz, by result.", ("result",))
 _UNDER_WAY: Final = ("sandur_requests_under_way", "Requests in progress.")
 
 _SUFFIX: Final = ".numbers"

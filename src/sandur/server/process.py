@@ -8,23 +8,24 @@ from typing import Final
 import structlog
 
 from sandur.clock import Clock
-from sandur.errors import SandurError
+from sandur.errors import Damaged, SandurError
 from sandur.operations.audit.trail import AuditTrail
 from sandur.operations.containers.catalogs import ensure_default_catalog
 from sandur.operations.counters import Count, Counters
 from sandur.operations.credentials.profiles import check_own_access
 from sandur.operations.identity.bootstrap import AdminSecret, bootstrap
 from sandur.operations.identity.signing_keys import SigningKeys
+from sandur.operations.incidents import reason_of
 from sandur.operations.janitors.schedule import Janitors
 from sandur.operations.lake import Lakes
 from sandur.operations.tables.documents import document_cache
 from sandur.server.authentication.authenticator import Authenticator
-from sandur.server.metrics import Metrics
+from sandur.server.health import StoreHealth
+from sandur.server.metrics import DAMAGED_OBJECTS, NO_REQUEST, WORK_FAILURES, Metrics, area_of, current_rounds
 from sandur.server.opa import OpaVeto
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
-from sandur.storage.probe import reach_store
 
 _CACHE_READS: Final = "sandur_cache_reads_total"
 _METRICS_SECONDS: Final = 5.0
@@ -32,23 +33,45 @@ _METRICS_SECONDS: Final = 5.0
 log = structlog.get_logger()
 
 
+class LoggedAndCounted:
+    """The incidents of one process: a log line and a count each."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def work_failed(self, work: str, error: Exception) -> None:
+        is_expected = isinstance(error, SandurError)
+        self._metrics.count(WORK_FAILURES, work, type(error).__name__ if is_expected else "unexpected")
+        rounds = current_rounds.get()
+        operation = rounds.operation if rounds else NO_REQUEST
+        if is_expected:
+            log.warning("work failed", work=work, operation=operation, reason=reason_of(error))
+        else:
+            log.error("work failed", work=work, operation=operation, reason=reason_of(error), exc_info=error)
+
+    def object_damaged(self, key: str, reason: str) -> None:
+        self._metrics.count(DAMAGED_OBJECTS, area_of(key))
+        log.warning("damaged object", key=key, reason=reason)
+
+
 class RunningCatalog:
     """The catalog of one process, from its start to its end."""
 
     def __init__(self, settings: Settings, clock: Clock, store: ObjectStore, metrics: Metrics) -> None:
         self.is_started = False
-        self.lakes = Lakes(settings, clock, store)
-        self.audit = AuditTrail(settings, clock, store, on_loss=_log_audit_loss)
+        self.incidents = LoggedAndCounted(metrics)
+        self.lakes = Lakes(settings, clock, store, incidents=self.incidents)
+        self.audit = AuditTrail(settings, clock, store, on_loss=_log_audit_loss, incidents=self.incidents)
+        self.health = StoreHealth(store, clock, metrics)
         self._settings = settings
-        self._keys = SigningKeys(store, clock)
+        self._keys = SigningKeys(store, clock, self.incidents)
         self.authenticator = Authenticator(settings, clock, self.lakes, self._keys)
         self.veto = OpaVeto(settings.opa) if settings.opa.url else None
-        self._store = store
         self._clock = clock
         self._metrics = metrics
         self._tasks: list[asyncio.Task[None]] = []
         self._janitors = Janitors(
-            settings, clock, store, self.lakes.fresh_lake, on_run=_log_janitors, on_failure=_log_janitor_failure
+            settings, clock, store, self.lakes.fresh_lake, on_run=_log_janitors, on_failure=self._report_janitor
         )
 
     async def start(self) -> None:
@@ -78,10 +101,6 @@ class RunningCatalog:
         await self.lakes.close()
         self.update_metrics()
 
-    async def reach_store(self) -> None:
-        """Make one small store call; raises Unfit when the store does not answer."""
-        await reach_store(self._store)
-
     def update_metrics(self) -> None:
         """Take over the counters of the operations, and share all numbers with the other workers."""
         self._metrics.follow([*_counts(self.lakes), *self._janitors.counters, *self.audit.counters])
@@ -91,7 +110,20 @@ class RunningCatalog:
         """Prometheus asks one worker at a time: the numbers of the others must be in their files."""
         while True:
             await self._clock.sleep(_METRICS_SECONDS)
-            self.update_metrics()
+            try:
+                self.update_metrics()
+            except Exception as error:  # noqa: BLE001 - such as a full disk: the next update may succeed
+                self.incidents.work_failed("share the metrics", error)
+
+    def _report_janitor(self, layout: Layout, what: str, error: Exception) -> None:
+        """Log a failure of a janitor; `what` is the key of the object, or the part that failed."""
+        if isinstance(error, Damaged):
+            self.incidents.object_damaged(error.key, error.reason)
+        where = {"tenant": layout.tenant, "workspace": layout.workspace, "what": what, "reason": reason_of(error)}
+        if isinstance(error, SandurError):
+            log.warning("janitor", **where)
+        else:
+            log.error("janitor", **where, exc_info=error)
 
 
 def _announce_admin(admin: AdminSecret) -> None:
@@ -106,14 +138,6 @@ def _announce_admin(admin: AdminSecret) -> None:
 def _log_janitors(layout: Layout, counts: Mapping[str, int]) -> None:
     done = {outcome: times for outcome, times in counts.items() if times}
     log.info("janitors", tenant=layout.tenant, workspace=layout.workspace, **done)
-
-
-def _log_janitor_failure(layout: Layout, what: str, error: Exception) -> None:
-    unexpected = None if isinstance(error, SandurError) else error
-    reason = f"{type(error).__name__}: {error}"
-    log.warning(
-        "janitor", tenant=layout.tenant, workspace=layout.workspace, what=what, reason=reason, exc_info=unexpected
-    )
 
 
 def _log_audit_loss(layout: Layout, lost: Mapping[str, int], reason: str) -> None:

@@ -8,7 +8,7 @@ from typing import Final, Generic, NamedTuple, Self, TypeVar, overload
 import msgspec
 
 from sandur.clock import Clock
-from sandur.errors import Busy, OutcomeUnknown, SwapLost, Unavailable
+from sandur.errors import Busy, Damaged, OutcomeUnknown, SwapLost, Unavailable
 from sandur.storage.contract import ABSENT, UNCHANGED, Expected, ObjectStore, Stored, Unchanged, Version
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -221,11 +221,11 @@ class Cell(Generic[T]):
 
 
 def decode_record(key: str, data: bytes, kind: type[T]) -> T:
-    """The content of a cell; Unavailable if it is damaged."""
+    """The content of a cell; raises Damaged if it is not of that kind."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unavailable(f"object {key}: is not a {kind.__name__}: {error}") from error
+        raise Damaged(key, f"is not a {kind.__name__}: {error}") from error
 
 
 @overload
@@ -250,12 +250,19 @@ async def gather_all(calls: Iterable[Awaitable[object]]) -> Sequence[object]:
     """Make calls at the same time and return their results in order.
 
     If calls fail, the first failure is raised, but only after every call has ended: a write that is still running has
-    an unknown outcome. A TaskGroup would cancel the other writes.
+    an unknown outcome. A TaskGroup would cancel the other writes. The failure has notes about the others.
     """
     results = await asyncio.gather(*calls, return_exceptions=True)
+    first: BaseException | None = None
     for result in results:
-        if isinstance(result, BaseException):
-            raise result
+        if not isinstance(result, BaseException):
+            continue
+        if first is None:
+            first = result
+        elif result is not first:
+            first.add_note(f"beside it: {type(result).__name__}: {result}")
+    if first:
+        raise first
     return tuple(results)
 
 

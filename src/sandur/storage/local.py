@@ -96,22 +96,25 @@ class LocalStore:
 
     def version_now(self, key: str) -> Version | None:
         status = _status(self._path(key))
+        if status is None:
+            self._check_folder()
         return _version(status) if status else None
 
     async def get(self, key: str) -> Stored | None:
         path = self._path(key)
         try:
-            return _load(path, size_max=_INLINE_READ_BYTES_MAX)
+            found = _load(path, size_max=_INLINE_READ_BYTES_MAX)
         except _TooLarge:
             # The thread opens the file itself: if the task opened it and were cancelled, it would close the descriptor,
             # and the system could give its number to another file while the thread still reads.
-            return await self._in_thread(lambda: _load(path, size_max=sys.maxsize))
+            found = await self._in_thread(lambda: _load(path, size_max=sys.maxsize))
+        if found is None:
+            self._check_folder()
+        return found
 
     async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
         status = _status(self._path(key))
-        if status is None:
-            return None
-        return UNCHANGED if _version(status) == seen else await self.get(key)
+        return UNCHANGED if status and _version(status) == seen else await self.get(key)
 
     async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
         try:
@@ -127,6 +130,8 @@ class LocalStore:
 
     async def head(self, key: str) -> Listed | None:
         status = _status(self._path(key))
+        if status is None:
+            self._check_folder()
         return _listed(key, status) if status else None
 
     async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
@@ -154,9 +159,12 @@ class LocalStore:
             after = None
         behind = None if after is None else after[len(prefix) :]
         try:
-            return await self._in_thread(lambda: list(islice(self._walk(prefix, behind), limit)))
+            found = await self._in_thread(lambda: list(islice(self._walk(prefix, behind), limit)))
         except OSError as error:
             raise Unavailable(f"folder {prefix}: cannot be listed: {error}") from error
+        if not found:
+            self._check_folder()
+        return found
 
     async def close(self) -> None:
         self._threads.shutdown(wait=False)
@@ -170,6 +178,11 @@ class LocalStore:
         future: asyncio.Future[T] = loop.create_future()
         self._threads.submit(_run, function, future, loop)
         return await future
+
+    def _check_folder(self) -> None:
+        """Raise Unavailable if the store itself is gone, deleted or unmounted: that says nothing about its objects."""
+        if not os.path.isdir(self._internals):
+            raise Unavailable(f"folder {self._root}: is not there, or is no longer a store")
 
     def _path(self, key: str) -> str:
         path = self._paths.get(key)

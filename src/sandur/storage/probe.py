@@ -1,6 +1,7 @@
 """The boot probe: checks on the real store each guarantee that the catalog needs."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -14,7 +15,8 @@ from sandur.storage.locations import connect
 # Few racers and many races: some stores let concurrent writers of one object wait, for up to a second.
 _RACERS: Final = 3
 _RACES: Final = 8
-_READINESS_KEY: Final = "_probe/readiness"
+_READINESS_KEY: Final = "_readiness"
+_READINESS_TRIES_MAX: Final = 3
 
 
 def check_store(settings: Settings, *, creates: bool) -> None:
@@ -37,6 +39,25 @@ async def reach_store(store: ObjectStore, address: str = "the store") -> None:
     except SandurError as error:
         reason = str(error).removeprefix(f"object {_READINESS_KEY}: cannot be read: ")
         raise Unfit(f"{address} cannot be used: {reason}") from error
+
+
+async def check_access(store: ObjectStore, clock: Clock, address: str = "the store") -> None:
+    """Read, write and delete one object, so that nothing stays; raises Unfit with the reason if one of them fails.
+
+    All servers use the same object. The next check removes what a killed server left.
+    """
+    await reach_store(store, address)
+    try:
+        for _ in range(_READINESS_TRIES_MAX):
+            with contextlib.suppress(SwapLost):  # Another server checks at the same time.
+                if found := await store.head(_READINESS_KEY):
+                    version = found.version
+                else:
+                    version = await store.put(_READINESS_KEY, clock.new_id().encode(), expected=ABSENT)
+                return await store.delete(_READINESS_KEY, expected=version)
+    except SandurError as error:
+        reason = str(error).removeprefix(f"object {_READINESS_KEY}: ")
+        raise Unfit(f"{address} cannot be written: {reason}") from error
 
 
 async def verify_store(store: ObjectStore, clock: Clock, address: str = "the store") -> Sequence[str]:

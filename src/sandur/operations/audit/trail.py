@@ -29,6 +29,7 @@ from sandur.catalog.audit import (
 from sandur.clock import Clock
 from sandur.errors import SandurError, SwapLost
 from sandur.operations.counters import AUDIT_LOST, AUDIT_WRITES, AUDIT_WRITTEN, Counters
+from sandur.operations.incidents import LOGGED, Incidents
 from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import gather_in_batches
@@ -111,7 +112,9 @@ class _Waiting:
 class AuditTrail:
     """The trail of one process. `add` never waits; a task writes what was added, about once per second."""
 
-    def __init__(self, settings: Settings, clock: Clock, store: ObjectStore, on_loss: OnLoss) -> None:
+    def __init__(
+        self, settings: Settings, clock: Clock, store: ObjectStore, on_loss: OnLoss, incidents: Incidents = LOGGED
+    ) -> None:
         level = settings.audit
         if level == "auto":
             level = "off" if settings.authentication == "off" else "all"
@@ -123,6 +126,7 @@ class AuditTrail:
         self._clock = clock
         self._store = store
         self._on_loss = on_loss
+        self._incidents = incidents
         self._waiting: dict[Layout, _Waiting] = {}
         self._reads: list[UnbuiltRead] = []
         self._weight = 0
@@ -231,6 +235,7 @@ class AuditTrail:
         if self._task is None or self._task.done():
             # A context of its own: its store calls belong to no request.
             self._task = asyncio.create_task(self._write_until_empty(), name="audit", context=Context())
+            self._task.add_done_callback(self._ended)
 
     def _append(self, waiting: _Waiting, record: WaitingRecord, priority: int) -> Batch:
         """Add the record to the open batch, which is returned."""
@@ -277,6 +282,12 @@ class AuditTrail:
             is_done = await self.flush()
             pause_seconds = FLUSH_SECONDS if is_done else min(2 * pause_seconds, FLUSH_SECONDS_MAX)
 
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """Report a mistake in the program. The next record starts another task."""
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._incidents.work_failed("write the audit trail", error)
+
     async def _write(self, waiting: _Waiting) -> bool:
         """Write the batches of one workspace, oldest first; False if the store fails."""
         self._add_loss(waiting)
@@ -289,6 +300,7 @@ class AuditTrail:
                 await self._write_batch(waiting, batch)
         except SandurError as error:
             self.counters.add(AUDIT_WRITES, "failed")
+            self._incidents.work_failed("write the audit trail", error)
             reason = f"the buffer was full while the store failed: {error}"
             return False
         finally:
@@ -355,9 +367,11 @@ async def record_own_change(lake: Lake, operation: str, user: str, changes: Sequ
     )
     if lake.settings.audit != "off":
         batch_id = lake.clock.new_id()
-        with contextlib.suppress(SandurError):
+        try:
             data = encode_batch(batch_id, [record])
             await lake.store.put(layout.audit(date_of(now_ms), batch_id), data, expected=ABSENT)
+        except SandurError as error:
+            lake.incidents.work_failed("write an audit record", error)
 
 
 def encode_batch(batch_id: str, records: Sequence[WaitingRecord]) -> bytes:

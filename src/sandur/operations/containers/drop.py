@@ -181,7 +181,7 @@ class _Drop(Generic[C]):
         finally:
             if self._is_marked:
                 finishing = update.finish(self.lake, self.place, self._mark)
-                await self.lake.background.run(f"index {self.text}", finishing)
+                await self.lake.background.run("index a drop", finishing)
 
     async def _replay(self, done: Claim) -> None:
         """The first request has dropped it."""
@@ -254,7 +254,7 @@ class _Drop(Generic[C]):
 
     async def _finish(self) -> None:
         # If the claim was taken over, the new owner finds the signed record.
-        await self.lake.background.run(f"finish dropping {self.text}", self._claim.finish())
+        await self.lake.background.run("finish drop", self._claim.finish())
 
 
 async def _chain_above(lake: Lake, namespace: Namespace | None, authority: Authority) -> Chain:

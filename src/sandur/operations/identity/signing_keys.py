@@ -1,6 +1,5 @@
 """The keys that sign tokens: one cell for the whole store, made at first need and rotated with an overlap."""
 
-import contextlib
 import os
 from typing import Final
 
@@ -9,7 +8,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from sandur.catalog.tokens import ANNOUNCED_MS, KeyRing, RingKeys, SigningKey, needs_rotation, rotated
 from sandur.clock import Clock
-from sandur.errors import SandurError, Unavailable
+from sandur.errors import Unavailable
+from sandur.operations.incidents import LOGGED, Incidents
 from sandur.storage.cell import Cell
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import signing_keys
@@ -23,10 +23,11 @@ _API_KEY_SECRET_BYTES: Final = 32
 class SigningKeys:
     """The keys of one store, as this process read them last. Verifying a token reads nothing."""
 
-    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock, incidents: Incidents = LOGGED) -> None:
         self._clock = clock
         self._cell = Cell(store, signing_keys(), KeyRing, clock)
         self._read: RingKeys | None = None
+        self._incidents = incidents
 
     @property
     def current(self) -> RingKeys:
@@ -47,8 +48,10 @@ class SigningKeys:
         """Read the keys again and again; a store that does not answer leaves those that were read last."""
         while True:
             await self._clock.sleep(REFRESH_SECONDS)
-            with contextlib.suppress(SandurError):
+            try:
                 await self.refresh()
+            except Exception as error:  # noqa: BLE001 - the loop must go on: without new keys every token ends
+                self._incidents.work_failed("refresh the signing keys", error)
 
     def _next_ring(self, found: KeyRing | None) -> KeyRing | None:
         """The first ring, or the rotated one; None if the ring stays as it is."""

@@ -35,7 +35,7 @@ from sandur.operations.access import (
     viewer_of,
 )
 from sandur.operations.counters import INDEX_READS, LIST_FALLBACKS, Counters
-from sandur.operations.index.rebuild import READS_AT_ONCE_MAX, Damaged, Parts, read_manifest, read_segments, rebuild
+from sandur.operations.index.rebuild import READS_AT_ONCE_MAX, Broken, Parts, read_manifest, read_segments, rebuild
 from sandur.operations.index.truth import LOOKS_AT_ONCE, list_written_names, read_entries
 from sandur.operations.index.update import IndexMemory
 from sandur.operations.lake import BytesLruCache, Lake
@@ -57,7 +57,7 @@ class Prefetched(NamedTuple):
     index that was read, and from the changes in progress afterwards.
     """
 
-    manifest: Versioned[Manifest] | Damaged | None
+    manifest: Versioned[Manifest] | Broken | None
     parts: Parts
     changed: Sequence[str]
 

@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.index import (
@@ -31,11 +30,11 @@ from sandur.catalog.index import (
     split_entries,
     split_key,
 )
-from sandur.errors import Busy, SandurError, SwapLost, Unavailable
+from sandur.errors import Busy, Damaged, SandurError, SwapLost
 from sandur.operations.counters import INDEX_REBUILDS, Counters
 from sandur.operations.index.truth import list_keys, list_written_names, read_entries
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Attempts, Cell, Versioned, gather_all, gather_in_batches
+from sandur.storage.cell import Attempts, Cell, Versioned, decode_record, gather_all, gather_in_batches
 from sandur.storage.contract import ABSENT, Expected, Version
 
 T = TypeVar("T", Manifest, Segment)
@@ -47,21 +46,21 @@ MERGE_FACTOR: Final = 2
 _ID_LENGTH: Final = 16
 
 
-class Damaged(NamedTuple):
+class Broken(NamedTuple):
     """An object that cannot be decoded or is inconsistent; it can only be replaced."""
 
     version: Version
 
 
-Parts = Mapping[str, Versioned[Segment] | Damaged | None]
+Parts = Mapping[str, Versioned[Segment] | Broken | None]
 
 
-async def read_manifest(lake: Lake, scope: Scope) -> Versioned[Manifest] | Damaged | None:
+async def read_manifest(lake: Lake, scope: Scope) -> Versioned[Manifest] | Broken | None:
     """The manifest of an index; None if there is no index."""
     return await _read(lake, lake.index(scope))
 
 
-async def read_segment(lake: Lake, scope: Scope, segment_id: str) -> Versioned[Segment] | Damaged | None:
+async def read_segment(lake: Lake, scope: Scope, segment_id: str) -> Versioned[Segment] | Broken | None:
     return await _read(lake, lake.index_segment(scope, segment_id))
 
 
@@ -73,22 +72,26 @@ async def read_segments(lake: Lake, scope: Scope, ids: Collection[str]) -> Parts
     return {**cached, **dict(zip(others, found, strict=True))}
 
 
-async def _read(lake: Lake, cell: Cell[T]) -> Versioned[T] | Damaged | None:
+async def _read(lake: Lake, cell: Cell[T]) -> Versioned[T] | Broken | None:
     try:
         found = await cell.read()
-    except Unavailable:
-        # The store is unavailable, and this read raises again; or the object cannot be decoded.
+    except Damaged:
+        # Read again for its version.
         stored = await lake.store.get(cell.key)
         if stored is None:
             return None
         try:
-            found = Versioned(msgspec.json.decode(stored.data, type=cell.kind), stored.version)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return Damaged(stored.version)
-    return found if found is None or found.value.is_sound else Damaged(found.version)
+            found = Versioned(decode_record(cell.key, stored.data, cell.kind), stored.version)
+        except Damaged as damage:
+            lake.incidents.object_damaged(damage.key, damage.reason)
+            return Broken(stored.version)
+    if found is None or found.value.is_sound:
+        return found
+    lake.incidents.object_damaged(cell.key, "its entries contradict each other")
+    return Broken(found.version)
 
 
-def expected_of(found: Versioned[Manifest] | Versioned[Segment] | Damaged | None) -> Expected:
+def expected_of(found: Versioned[Manifest] | Versioned[Segment] | Broken | None) -> Expected:
     """The version that a swap of the object expects."""
     return found.version if found else ABSENT
 

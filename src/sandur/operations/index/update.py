@@ -37,7 +37,7 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.counters import INDEX_UPDATES, Counters
 from sandur.operations.index.rebuild import (
-    Damaged,
+    Broken,
     Parts,
     expected_of,
     finish_split,
@@ -241,7 +241,7 @@ async def _try_update(lake: Lake, scope: Scope, names: Collection[str]) -> bool:
     return True
 
 
-async def _read(lake: Lake, scope: Scope, names: Collection[str]) -> tuple[Versioned[Manifest] | Damaged | None, Parts]:
+async def _read(lake: Lake, scope: Scope, names: Collection[str]) -> tuple[Versioned[Manifest] | Broken | None, Parts]:
     """The manifest and the segments of these names; one round if the manifest has not changed since its last read."""
     before = lake.index(scope).last_seen
     guessed = _segments_of(before.value, names) if before else set()
@@ -336,7 +336,9 @@ async def insert_entry(lake: Lake, prepared: PreparedInsert, name: NameRecord, r
         if needs_segments(entries):
             return False
         await lake.index(scope).swap(manifest_of(entries, (), lake.clock.now_ms()), expected=part.version)
-    except SandurError:  # `finish` updates the entry: the mark exists.
+    except SandurError as error:  # `finish` updates the entry: the mark exists.
+        if not isinstance(error, SwapLost):
+            lake.incidents.work_failed("insert an index entry", error)
         return False
     return True
 

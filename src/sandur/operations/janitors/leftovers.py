@@ -163,8 +163,10 @@ async def visit_mark(lake: Lake, listed: Listed) -> Outcome:
     found = await lake.store.get(listed.key)
     if found is None:
         return "changed"
-    with contextlib.suppress(msgspec.DecodeError):  # A damaged mark can only be deleted.
+    try:
         await update_entry(lake, msgspec.json.decode(found.data, type=Mark).place)
+    except msgspec.DecodeError as error:  # A damaged mark can only be deleted.
+        lake.incidents.object_damaged(listed.key, f"is not a Mark: {error}")
     if not is_older(lake, listed, MARK_ABANDONED_MS):
         return "settled"
     await lake.store.delete(listed.key, expected=found.version)
@@ -185,7 +187,8 @@ async def visit_segment(lake: Lake, listed: Listed) -> Outcome:
         return "changed"
     try:
         scope = msgspec.json.decode(found.data, type=Segment).scope
-    except msgspec.DecodeError:
+    except msgspec.DecodeError as error:
+        lake.incidents.object_damaged(listed.key, f"is not a Segment: {error}")
         return "kept"  # A reader that finds it through its index rebuilds the index.
     manifest = await read_manifest(lake, scope)
     if manifest is not None and not isinstance(manifest, Versioned):

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from sandur.clock import Clock
-from sandur.errors import SandurError
 from sandur.operations.counters import JANITOR_OBJECTS, JANITOR_RUNS, STAGE_OUTCOMES, Counters
 from sandur.operations.janitors import grants, leftovers, locations, purge, records
 from sandur.operations.janitors.lease import Lease
@@ -140,7 +139,7 @@ class Janitors:
             await self.clock.sleep(pause_seconds)
             try:
                 has_more = await self.run_everywhere()
-            except SandurError as error:  # The store could not be listed.
+            except Exception as error:  # noqa: BLE001 - the store could not be listed; the next check tries again
                 self.counters.add(JANITOR_RUNS, "failed")
                 self.on_failure(Layout(), "workspaces", error)
 

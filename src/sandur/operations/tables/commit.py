@@ -4,7 +4,6 @@ Tables and views commit alike: they differ in their `Family` and in the `Change`
 replace a table's head and the participants of a transaction are made of the same steps.
 """
 
-import contextlib
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, cast
 
@@ -323,8 +322,10 @@ class Commit(Generic[M]):
         needed.add(locations.normalize_location(after.location))
         for location in sorted(set(self.family.log(before.metadata))):
             if locations.normalize_location(location) not in needed:
-                with contextlib.suppress(SandurError):
+                try:
                     await self.lake.locations.remove(location)
+                except SandurError as error:  # The other files can still be deleted.
+                    self.lake.incidents.work_failed("delete an old file", error)
 
     def _claim_for(self, uuid: str) -> KeyClaim:
         """The claim of this request; its cell belongs to the first table that the request finds."""
