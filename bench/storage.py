@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import obstore
 from obstore.store import S3Store
 
 from bench.measurement import Timing, rate, save, show, timed_side_by_side
+from sandur.catalog.record_versions import Record
 from sandur.clock import SystemClock
 from sandur.settings import Settings
 from sandur.storage.cell import Cell
@@ -24,10 +24,9 @@ BODY: Final = b"x" * 500
 AT_ONCE: Final = 16
 
 
-class Counter(msgspec.Struct, frozen=True):
+class Counter(Record, frozen=True, kw_only=True):
     """The smallest cell."""
 
-    event_id: str = ""
     text: str = "x" * 400
 
 

@@ -112,6 +112,11 @@ RULES: Final = {
     "SR4": "a read that failed fails for all that joined it; it never answers what is remembered, and it makes room",
     "SR5": "`unchanged` stands for the value whose version was sent, not for what is remembered when the read ends",
     "SR6": "an answer belongs to its read: one that comes after the time limit is dropped",
+    "V1": "a server neither reads nor changes a record of a later major version",
+    "V2": "a server keeps the fields that a later minor version added to a record",
+    "V3": "the new form is written only once the format says so; an upgrade raises the format first",
+    "V4": "an upgrade swaps every record to the new form before it says that it is done",
+    "V5": "a change of an old record under the new format first swaps it to the new form, with an event",
 }
 
 

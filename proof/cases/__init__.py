@@ -15,6 +15,7 @@ from proof.cases.rename import CASES as RENAME
 from proof.cases.shared_reads import CASES as SHARED_READS
 from proof.cases.stage import CASES as STAGE
 from proof.cases.transaction import CASES as TRANSACTION
+from proof.cases.versions import CASES as VERSIONS
 
 ALL: tuple[Case, ...] = (
     *COMMIT,
@@ -30,5 +31,6 @@ ALL: tuple[Case, ...] = (
     *LOCATION_CHANGES,
     *GRANTS,
     *SHARED_READS,
+    *VERSIONS,
     *FIRST_VERSION,
 )

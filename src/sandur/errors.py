@@ -150,6 +150,15 @@ class Damaged(Unavailable):
         self.reason = reason
 
 
+class NewerRecord(Unavailable):
+    """A record was written by a later version of Sandur: this program neither reads nor changes it (V1). Upgrade it."""
+
+    def __init__(self, key: str, *, needed: str, known: str) -> None:
+        what = f"written by a newer Sandur, in version {needed}; this server knows versions up to {known}: upgrade it"
+        super().__init__(f"object {key}: {what}")
+        self.public_text = f"A record of this request was {what}"
+
+
 class OutcomeUnknown(SandurError):
     """The write may have been applied, or may still be applied, or not: read before you retry."""
 

@@ -71,7 +71,7 @@ def content(store: KeptStore) -> dict[str, Any]:
     for key, (stored, _) in store._objects.items():
         value = stored.data
         if "/index/" in key:
-            value = re.sub(rb'"event_id":"[^"]*"|"updated_at_epoch_ms":\d+', b"", value)
+            value = re.sub(rb'"event_id":\[?"[^"]*"\]?|"updated_at_epoch_ms":\d+', b"", value)
         is_aborted = "/iceberg_transactions/" in key and b'"state":"aborted"' in value
         if "/audit/" not in key and not is_aborted:
             found[key] = value

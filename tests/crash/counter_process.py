@@ -3,8 +3,7 @@
 import asyncio
 import sys
 
-import msgspec
-
+from sandur.catalog.record_versions import Record
 from sandur.clock import SystemClock
 from sandur.errors import SwapLost
 from sandur.storage.cell import Cell
@@ -13,11 +12,10 @@ from sandur.storage.local import Fsync, LocalStore
 LOSSES_MAX = 1_000_000
 
 
-class Counter(msgspec.Struct, frozen=True):
+class Counter(Record, frozen=True, kw_only=True):
     """The number of increments."""
 
     count: int = 0
-    event_id: str = ""
 
 
 def counter_in(store: LocalStore) -> Cell[Counter]:

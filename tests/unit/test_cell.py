@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
 import pytest
 
+from sandur.catalog.record_versions import Record
 from sandur.errors import Busy, OutcomeUnknown, SwapLost, Unavailable
 from sandur.storage.cell import TRIES_MAX, Cell, Versioned
 from sandur.storage.contract import ABSENT, UNCHANGED, Version
@@ -23,8 +23,7 @@ KEY = "a/cell"
 T = TypeVar("T")
 
 
-class Count(msgspec.Struct, frozen=True, kw_only=True):
-    event_id: str = ""
+class Count(Record, frozen=True, kw_only=True):
     count: int
 
 

@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple, assert_never
 import msgspec
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace
-from sandur.catalog.records import Record
+from sandur.catalog.record_versions import Record
 
 Collection = Literal["catalogs", "schemas", "tables"]
 

@@ -7,7 +7,7 @@ import msgspec
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import Address
-from sandur.catalog.records import Record
+from sandur.catalog.record_versions import Record
 
 HolderKind = Literal["place", "root", "external"]
 """The place of a table, view, volume or model; the root of a catalog or of its namespaces; an external location."""

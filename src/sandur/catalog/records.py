@@ -7,6 +7,7 @@ import msgspec
 from sandur import errors
 from sandur.catalog.functions import FunctionDefinition
 from sandur.catalog.identifiers import Format, Identifier, Kind
+from sandur.catalog.record_versions import Record
 from sandur.errors import Subject
 
 
@@ -37,12 +38,6 @@ class Request(NamedTuple):
     source: Source = Source()
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The content of a cell. Every write sets a new `event_id`, which makes every body unique (G1)."""
-
-    event_id: str = ""
-
-
 class LastChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """The request that changed a record last.
 
@@ -60,8 +55,8 @@ class _Container(Record, frozen=True, kw_only=True):
 
     id: str
     comment: str | None = None
-    properties: dict[str, str] = {}
-    tags: dict[str, str] = {}
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
     owner: str = ""
     owner_id: str = ""
     change: LastChange | None = None
@@ -252,7 +247,7 @@ class DeltaTable(_Bound, frozen=True, kw_only=True):
     location: str = ""
     columns: msgspec.Raw = msgspec.Raw(b"[]")
     comment: str | None = None
-    properties: dict[str, str] = {}
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
     view_definition: str | None = None
     view_dependencies: msgspec.Raw | None = None
     etag: str = ""

@@ -25,7 +25,8 @@ from sandur.catalog.privileges import (
     rights_on,
     shows,
 )
-from sandur.catalog.records import LastChange, Record
+from sandur.catalog.record_versions import Record
+from sandur.catalog.records import LastChange
 from sandur.catalog.restrictions import ReadRestrictions, TableRestrictions, restricts
 
 EVERYONE: Final = "everyone"

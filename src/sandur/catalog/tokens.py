@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from jwt.algorithms import AllowedPublicKeys, ECAlgorithm
 
-from sandur.catalog.records import Record
+from sandur.catalog.record_versions import Record
 from sandur.catalog.security import Actor, Caller
 from sandur.errors import Unauthenticated, Unavailable
 

@@ -9,7 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.principals import GroupInfo, with_tokens_revoked
-from sandur.catalog.records import LastChange, Record
+from sandur.catalog.record_versions import Record
+from sandur.catalog.records import LastChange
 from sandur.catalog.security import Principal, folded
 from sandur.errors import Invalid, NotFound, Unsupported
 

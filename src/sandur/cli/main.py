@@ -112,6 +112,22 @@ def probe(*, store: StoreOption = None, config: ConfigOption = None, as_json: Js
 
 
 @app.command()
+def upgrade(
+    *,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run/--no-dry-run", help="Only report what would change; the default")
+    ] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring the records of a store to the newest version, once no older server, janitor or pipeline uses the store."""
+    from sandur.cli.upgrade import upgrade_store  # noqa: PLC0415 - starts fast
+
+    upgrade_store(store=store, config=config, is_dry=dry_run, as_json=as_json)
+
+
+@app.command()
 def serve(
     *,
     store: StoreOption = None,

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
-import msgspec
-
 from sandur.catalog.identifiers import Format, Identifier, Namespace
 from sandur.catalog.index import Manifest, Scope, Segment
 from sandur.catalog.location_claims import LocationClaim, LocationsComplete
 from sandur.catalog.locations import Address
+from sandur.catalog.record_versions import NEWEST, Record, StoreFormat
 from sandur.catalog.records import (
     BoundRecord,
     Catalog,
@@ -38,7 +37,8 @@ from sandur.operations.incidents import LOGGED, Incidents
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT, ObjectStore
-from sandur.storage.layout import LOCATIONS_COMPLETE, TENANT_PREFIX, Layout, location_claim
+from sandur.storage.encoding import RecordForm
+from sandur.storage.layout import LOCATIONS_COMPLETE, STORE_FORMAT, TENANT_PREFIX, Layout, location_claim
 from sandur.storage.locations import Locations, address_of, connect
 from sandur.storage.probe import verify_store
 
@@ -191,7 +191,7 @@ class BytesLruCache(LruCache[K, V]):
             del self[key]
 
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T", bound=Record)
 F = TypeVar("F")
 
 
@@ -210,6 +210,7 @@ class Lake:
     locations: Locations
     background: Background = field(default_factory=Background)
     incidents: Incidents = LOGGED
+    form: RecordForm = field(default_factory=RecordForm)
     access: Access | None = None
     """The request that this lake acts for; None for the program's own work, which may do everything."""
 
@@ -263,6 +264,7 @@ class Lake:
             locations=self.locations,
             background=self.background,
             incidents=self.incidents,
+            form=self.form,
         )
 
     @property
@@ -283,11 +285,11 @@ class Lake:
         return self._cell(self.layout.name(identifier), NameRecord)
 
     def index(self, scope: Scope) -> Cell[Manifest]:
-        return Cell(self.store, self.layout.list_index(scope), Manifest, self.clock, seen=self._seen_index)
+        return Cell(self.store, self.layout.list_index(scope), Manifest, self.clock, self._seen_index)
 
     def index_segment(self, scope: Scope, segment_id: str) -> Cell[Segment]:
         key = self.layout.index_segment(scope, segment_id)
-        return Cell(self.store, key, Segment, self.clock, seen=self._seen_index)
+        return Cell(self.store, key, Segment, self.clock, self._seen_index)
 
     def pointer(self, table_uuid: str) -> Cell[Pointer]:
         return self._cell(self.layout.pointer(table_uuid), Pointer)
@@ -333,9 +335,12 @@ class Lake:
         """The claim of an address, which belongs to no tenant."""
         return self._cell(location_claim(address), LocationClaim, is_cached=False)
 
+    def uncached(self, key: str, kind: type[T]) -> Cell[T]:
+        """The cell under a key that was listed, or of a record that is read once or twice in its life."""
+        return Cell(self.store, key, kind, self.clock, None, self.form)
+
     def _cell(self, key: str, kind: type[T], *, is_cached: bool = True) -> Cell[T]:
-        """A cell; one that is read once or twice in its life is not cached."""
-        return Cell(self.store, key, kind, self.clock, seen=self._seen if is_cached else None)
+        return Cell(self.store, key, kind, self.clock, self._seen if is_cached else None, self.form)
 
 
 IN_A_ROW_MAX: Final = 48
@@ -405,12 +410,16 @@ class CommitQueues:
 
 
 async def complete_new_store(store: ObjectStore, clock: Clock) -> None:
-    """P13: on a store without a workspace, nothing is older than location claims."""
+    """On a store without a workspace, nothing is older than location claims (P13) or than the newest format (V3)."""
     cell = Cell(store, LOCATIONS_COMPLETE, LocationsComplete, clock)
     if await cell.read() is None:
         page = await store.list("", after=TENANT_PREFIX, limit=1)
         if not page or not page[0].key.startswith(TENANT_PREFIX):
-            await cell.try_swap(LocationsComplete(completed_ms=clock.now_ms()), expected=ABSENT)
+            now_ms = clock.now_ms()
+            newest = StoreFormat(major=NEWEST.major, minor=NEWEST.minor, changed_ms=now_ms)
+            # The format first: after a crash in between, the store is still new.
+            await Cell(store, STORE_FORMAT, StoreFormat, clock).try_swap(newest, expected=ABSENT)
+            await cell.try_swap(LocationsComplete(completed_ms=now_ms), expected=ABSENT)
 
 
 LAKES_MAX: Final = 1_000
@@ -421,10 +430,11 @@ class Lakes:
 
     def __init__(self, settings: Settings, clock: Clock, store: ObjectStore, *, incidents: Incidents = LOGGED) -> None:
         self._settings = settings
-        self._clock = clock
-        self._store = store
+        self.clock = clock
+        self.store = store
         self._incidents = incidents
         self._background = Background(incidents)
+        self.form = RecordForm(store)
         self._lakes: LruCache[tuple[str, str], Lake] = LruCache(LAKES_MAX)
         self._locations = Locations(
             address_of(settings.store),
@@ -434,9 +444,13 @@ class Lakes:
         )
 
     async def start(self) -> Lake:
-        """Check the store (raises Unfit), make a new one ready, and return the lake of the settings."""
-        await verify_store(self._store, self._clock, f"store {self._settings.store}")
-        await complete_new_store(self._store, self._clock)
+        """Check the store, make a new one ready, and return the lake of the settings.
+
+        Raises Unfit if the store lacks a guarantee, or if a newer Sandur upgraded it.
+        """
+        await verify_store(self.store, self.clock, f"store {self._settings.store}")
+        await complete_new_store(self.store, self.clock)
+        await self.form.read()
         return self.lake(self._settings.tenant or "default", self._settings.workspace or "default")
 
     async def close(self) -> None:
@@ -445,7 +459,7 @@ class Lakes:
             await lake.close()
         await self._background.drain(within_seconds=seconds_of(self._settings.shutdown_timeout))
         await self._locations.close()
-        await self._store.close()
+        await self.store.close()
 
     def lake(self, tenant: str, lake: str) -> Lake:
         """The lake of a tenant's workspace. The most recently used lakes keep their caches."""
@@ -457,13 +471,14 @@ class Lakes:
     def fresh_lake(self, layout: Layout) -> Lake:
         """A lake with empty caches that is not cached itself, for work that would only fill the caches."""
         return Lake(
-            store=self._store,
+            store=self.store,
             layout=layout,
-            clock=self._clock,
+            clock=self.clock,
             settings=self._settings,
             locations=self._locations,
             background=self._background,
             incidents=self._incidents,
+            form=self.form,
         )
 
     @property

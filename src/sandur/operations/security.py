@@ -9,7 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.audit import AuditedChange, ChangedObject, principal_json, record_json
-from sandur.catalog.records import Record, Request
+from sandur.catalog.record_versions import Record
+from sandur.catalog.records import Request
 from sandur.catalog.restrictions import TableRestrictions
 from sandur.catalog.security import (
     GROUPS,
@@ -29,7 +30,7 @@ from sandur.operations.audit.notes import note_changes
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.identity.legacy import imported_segments
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Cell, Versioned, gather_all
+from sandur.storage.cell import Versioned, gather_all
 from sandur.storage.contract import ABSENT, Version
 
 _NO_SEGMENT: Final = SecuritySegment()
@@ -65,7 +66,7 @@ async def metastore_id(lake: Lake) -> str:
 
 async def _first_metastore_id(lake: Lake) -> str:
     """The id while there is no manifest: every request finds the same one."""
-    stored = await Cell(lake.store, lake.layout.metastore(), Metastore, lake.clock).read()
+    stored = await lake.uncached(lake.layout.metastore(), Metastore).read()
     return stored.value.id if stored else str(uuid.uuid5(uuid.NAMESPACE_URL, lake.area))
 
 

@@ -17,12 +17,13 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.records import Record
-from sandur.errors import Busy, SwapLost, Unavailable
+from sandur.catalog.record_versions import Record
+from sandur.errors import Busy, Damaged, SwapLost, Unavailable
 from sandur.operations.lake import Lake
 from sandur.pipeline.tasks import portions
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT, ObjectStore, get_many, list_pages
+from sandur.storage.encoding import decode_record
 from sandur.storage.layout import Layout
 
 ENTRY_RECEIPTS_MAX: Final = 10_000
@@ -258,9 +259,9 @@ class Feed:
         if found is None:
             return None
         try:
-            return Versioned(msgspec.json.decode(found.data, type=FeedState), found.version)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            self.problems = (f"object {self._cell.key}: not a FeedState: {error}; the feed is read from its beginning",)
+            return Versioned(decode_record(self._cell.key, found.data, FeedState), found.version)
+        except Damaged as error:
+            self.problems = (f"{error}; the feed is read from its beginning",)
             return Versioned(FeedState(), found.version)
 
     async def _entry(self, sequence: int) -> Entry | None:

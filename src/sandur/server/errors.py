@@ -90,9 +90,9 @@ def _text(error: Exception) -> str:
 
 
 def _public_text(error: Exception, request_id: str) -> str:
-    if isinstance(error, Unavailable | Unfit):
-        return f"The storage cannot be used; see the server log for request {request_id}"
     text = error.public_text if isinstance(error, SandurError) else ""
+    if isinstance(error, Unavailable | Unfit) and not text:
+        return f"The storage cannot be used; see the server log for request {request_id}"
     return text.encode("utf-8", "backslashreplace").decode()
 
 

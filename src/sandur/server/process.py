@@ -29,6 +29,7 @@ from sandur.storage.layout import Layout
 
 _CACHE_READS: Final = "sandur_cache_reads_total"
 _METRICS_SECONDS: Final = 5.0
+_FORMAT_SECONDS: Final = 30.0
 
 log = structlog.get_logger()
 
@@ -85,6 +86,7 @@ class RunningCatalog:
             if made := await bootstrap(lake, self._settings.admin_secret):
                 _announce_admin(made)
         self._tasks.append(asyncio.create_task(self._update_metrics_periodically()))
+        self._tasks.append(asyncio.create_task(self._read_format_periodically()))
         self._janitors.start()
         self.is_started = True
 
@@ -114,6 +116,15 @@ class RunningCatalog:
                 self.update_metrics()
             except Exception as error:  # noqa: BLE001 - such as a full disk: the next update may succeed
                 self.incidents.work_failed("share the metrics", error)
+
+    async def _read_format_periodically(self) -> None:
+        """Learn that the store was upgraded, so that new records have the new form (V3)."""
+        while not self.lakes.form.is_newest:
+            await self._clock.sleep(_FORMAT_SECONDS)
+            try:
+                await self.lakes.form.read()
+            except Exception as error:  # noqa: BLE001 - the next read may succeed
+                self.incidents.work_failed("read the format of the store", error)
 
     def _report_janitor(self, layout: Layout, what: str, error: Exception) -> None:
         """Log a failure of a janitor; `what` is the key of the object, or the part that failed."""

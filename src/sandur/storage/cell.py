@@ -5,15 +5,15 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Seque
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, Self, TypeVar, overload
 
-import msgspec
-
+from sandur.catalog.record_versions import Record
 from sandur.clock import Clock
-from sandur.errors import Busy, Damaged, OutcomeUnknown, SwapLost, Unavailable
+from sandur.errors import Busy, OutcomeUnknown, SwapLost, Unavailable
 from sandur.storage.contract import ABSENT, UNCHANGED, Expected, ObjectStore, Stored, Unchanged, Version
+from sandur.storage.encoding import RecordForm, decode_record, encode_record, stamp
 
-T = TypeVar("T", bound=msgspec.Struct)
-U = TypeVar("U", bound=msgspec.Struct)
-T_co = TypeVar("T_co", bound=msgspec.Struct, covariant=True)
+T = TypeVar("T", bound=Record)
+U = TypeVar("U", bound=Record)
+T_co = TypeVar("T_co", bound=Record, covariant=True)
 X = TypeVar("X")
 Y = TypeVar("Y")
 Z = TypeVar("Z")
@@ -59,13 +59,14 @@ class Attempts:
 
 @dataclass(slots=True, eq=False)
 class Cell(Generic[T]):
-    """One object of type `kind`, a struct with a field `event_id`, under `key`.
+    """One record of type `kind` under `key`.
 
     Every written body carries a fresh `event_id` (G1). On S3 a version is a hash of the bytes: two equal bodies would
     have equal versions, and a swap could succeed twice.
 
     `seen` caches the last value by key. It saves the transfer and decoding of an unchanged body; every read still gets
-    the version from the store.
+    the version from the store. `form` is the version in which records are written (V3); without it, a record keeps its
+    own, and a new one has the first.
     """
 
     _store: ObjectStore
@@ -73,6 +74,7 @@ class Cell(Generic[T]):
     kind: type[T]
     _clock: Clock
     seen: MutableMapping[str, Versioned[T]] | None = None
+    form: RecordForm | None = None
 
     @property
     def last_seen(self) -> Versioned[T] | None:
@@ -145,8 +147,8 @@ class Cell(Generic[T]):
 
         A swap to the current value is a bump: its only effect is that slower swaps are lost.
         """
-        written = self._stamp(value)
-        version = await self._store.put(self.key, msgspec.json.encode(written), expected=expected)
+        written = await self._stamp(value)
+        version = await self._store.put(self.key, encode_record(written), expected=expected)
         return self._remember(Versioned(written, version))
 
     async def try_swap(self, value: T, *, expected: Expected) -> Versioned[T] | None:
@@ -186,10 +188,10 @@ class Cell(Generic[T]):
             value = await decided if isinstance(decided, Awaitable) else decided
             if value is None:
                 return current
-            written = self._stamp(value)
+            written = await self._stamp(value)
             try:
                 expected: Expected = current.version if current else ABSENT
-                version = await self._store.put(self.key, msgspec.json.encode(written), expected=expected)
+                version = await self._store.put(self.key, encode_record(written), expected=expected)
                 return self._remember(Versioned(written, version))
             except SwapLost as lost:
                 if not lost.is_definite:
@@ -201,8 +203,13 @@ class Cell(Generic[T]):
         await self._store.delete(self.key, expected=expected)
         self._forget()
 
-    def _stamp(self, value: T) -> T:
-        return msgspec.structs.replace(value, event_id=self._clock.new_id())
+    async def _stamp(self, value: T) -> T:
+        event_id, form = self._clock.new_id(), self.form
+        if form is None:
+            return stamp(value, event_id, value.v)
+        if not form.is_read:  # Only the first write of a process that did not read it at its start.
+            await form.read()
+        return form.stamp(value, event_id)
 
     def _remember(self, held: Versioned[T]) -> Versioned[T]:
         if self.seen is not None:
@@ -217,15 +224,10 @@ class Cell(Generic[T]):
         if stored is None:
             self._forget()
             return None
-        return self._remember(Versioned(decode_record(self.key, stored.data, self.kind), stored.version))
-
-
-def decode_record(key: str, data: bytes, kind: type[T]) -> T:
-    """The content of a cell; raises Damaged if it is not of that kind."""
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Damaged(key, f"is not a {kind.__name__}: {error}") from error
+        value = decode_record(self.key, stored.data, self.kind)
+        if self.form:
+            self.form.saw(value.v)
+        return self._remember(Versioned(value, stored.version))
 
 
 @overload

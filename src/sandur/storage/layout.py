@@ -168,6 +168,9 @@ def signing_keys() -> str:
     return "_shared/security/keys.json"
 
 
+STORE_FORMAT: Final = "_shared/format.json"
+"""The version in which servers write the records of all workspaces (V3)."""
+
 LOCATION_CLAIMS: Final = "_shared/locations/"
 """The folder of the location claims, of no tenant: no two tenants may share a place either."""
 

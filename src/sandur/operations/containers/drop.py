@@ -77,7 +77,7 @@ async def drop_namespace(lake: Lake, namespace: Namespace, request: Request) -> 
         namespace_not_found(namespace),
         is_visible=partial(is_namespace_visible, lake, namespace),
         first_child=first_child,
-        dropped=lambda found, now_ms, signature: dropped_namespace(now_ms, signature, owner_id=found.owner_id),
+        dropped=dropped_namespace,
         authorize=lambda found: authorize_namespace(
             lake, namespace, missing=namespace_not_found(namespace), namespace_id=found.id
         ),

@@ -379,7 +379,9 @@ class NamespaceCreation:
         if held.value.state == "new":
             if not await confirm_parent(self.lake, self.namespace, held.value.parent_id):
                 try:
-                    await self._cell.swap(dropped_namespace(self.lake.clock.now_ms()), expected=held.version)
+                    await self._cell.swap(
+                        dropped_namespace(held.value, self.lake.clock.now_ms()), expected=held.version
+                    )
                 except SwapLost:
                     self._is_uncertain = True
                     return False

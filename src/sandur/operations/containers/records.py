@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import Place
+from sandur.catalog.record_versions import Record, in_place_of
 from sandur.catalog.records import Claim, LastChange, NamespaceRecord, Request, failure_of
 from sandur.errors import Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations.idempotency import claim_for, hold_claim, key_hash_of, require_claim, run_exactly_once
@@ -23,7 +24,8 @@ from sandur.operations.tables.names import namespace_not_found
 from sandur.storage.cell import Attempts, Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT
 
-R = TypeVar("R", bound=msgspec.Struct)
+R = TypeVar("R", bound=Record)
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Signed(Protocol):
@@ -183,7 +185,7 @@ def _with_change(record: R, change: LastChange | None) -> R:
     return replace(record, **fields)
 
 
-def with_creation(lake: Lake, record: R, request: Request) -> R:
+def with_creation(lake: Lake, record: S, request: Request) -> S:
     """The record with its owner and the time and principal of its creation, for records that have these fields."""
     now_ms, principal = lake.clock.now_ms(), request.source.principal
     fields: dict[str, Any] = {"created_ms": now_ms, "created_by": principal, "owner": principal}
@@ -198,12 +200,14 @@ def visible_properties(record: NamespaceRecord) -> Mapping[str, str]:
     return {"comment": record.comment, **record.properties}
 
 
-def dropped_namespace(now_ms: int, change: LastChange | None = None, *, owner_id: str = "") -> NamespaceRecord:
+def dropped_namespace(found: NamespaceRecord, now_ms: int, change: LastChange | None = None) -> NamespaceRecord:
     """The record that replaces a dropped namespace. It has no id, so no child can be confirmed by it.
 
     `change` signs the drop; None for a namespace that was never confirmed. The owner is kept for replays (A9).
     """
-    return NamespaceRecord(state="dropped", id="", change=change, updated_ms=now_ms, owner_id=owner_id)
+    owner_id = found.owner_id if change else ""
+    dropped = NamespaceRecord(state="dropped", id="", change=change, updated_ms=now_ms, owner_id=owner_id)
+    return in_place_of(found, dropped)
 
 
 def catalog_not_found(name: str) -> NotFound:

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from sandur.catalog.privileges import SECURABLE_TYPES, SecurableType
-from sandur.catalog.records import Record
+from sandur.catalog.record_versions import Record
 from sandur.catalog.security import (
     ANONYMOUS,
     ObjectGrants,
@@ -18,7 +18,7 @@ from sandur.catalog.security import (
 from sandur.catalog.users import User, user_id
 from sandur.operations.index.truth import list_keys
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Cell, gather_all, gather_in_batches
+from sandur.storage.cell import gather_all, gather_in_batches
 from sandur.storage.layout import Layout
 
 _READS_AT_ONCE: Final = 64
@@ -66,14 +66,14 @@ def _principal(user: User) -> Principal:
 
 async def _read_users(lake: Lake) -> Sequence[User]:
     keys = [key async for key in list_keys(lake, lake.layout.users_folder())]
-    cells = [Cell(lake.store, key, User, lake.clock) for key in keys]
+    cells = [lake.uncached(key, User) for key in keys]
     found = await gather_in_batches(cells, lambda cell: cell.read(), at_once=_READS_AT_ONCE)
     return [held.value for held in found if held and held.value.state == "live"]
 
 
 async def _read_grants(lake: Lake) -> Sequence[tuple[SecurableType, str, _Grants]]:
     keys = [key async for key in list_keys(lake, lake.layout.grants_folder())]
-    cells = [Cell(lake.store, key, _Grants, lake.clock) for key in keys]
+    cells = [lake.uncached(key, _Grants) for key in keys]
     found = await gather_in_batches(cells, lambda cell: cell.read(), at_once=_READS_AT_ONCE)
     named = [(_securable(lake.layout, key), held) for key, held in zip(keys, found, strict=True)]
     return [(*place, held.value) for place, held in named if place and held and held.value.assignments]

@@ -6,8 +6,9 @@ names: without concurrent changes they neither skip nor repeat an entry.
 
 import asyncio
 import bisect
+import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -25,7 +26,7 @@ from sandur.catalog.index import (
 from sandur.catalog.paging import Page, checked_page_size, decode_page_token, encode_page_token
 from sandur.catalog.privileges import Chain, Link
 from sandur.catalog.security import Authority, Viewer
-from sandur.errors import Busy, NotFound
+from sandur.errors import Busy, NewerRecord, NotFound
 from sandur.operations.access import (
     TYPES,
     manifest_versions,
@@ -119,11 +120,25 @@ async def read_page(
     bound = None if examined.is_all else examined.entries[-1].name
     names = [name for name in changed if (last is None or name > last) and (bound is None or name <= bound)]
     if names:
-        entries = merge_entries(examined.entries, await read_entries(lake, scope, names))
+        entries = merge_entries(examined.entries, await _read_changed(lake, scope, names))
         return _page(entries, selection, bound)
     if cached_as and wanted is None and last is None:
         return _cached_page(lake, (f"list of {cached_as}", scope.text), examined, selection)
     return _page(examined.entries, selection, bound)
+
+
+async def _read_changed(lake: Lake, scope: Scope, names: Sequence[str]) -> Mapping[str, Entry | None]:
+    """The entries of names that this process is about to change.
+
+    A record of a later major is left out: this server cannot have changed it (V1), so its entry is still right.
+    """
+    with contextlib.suppress(NewerRecord):
+        return await read_entries(lake, scope, names)
+    found: dict[str, Entry | None] = {}
+    for name in names:
+        with contextlib.suppress(NewerRecord):
+            found.update(await read_entries(lake, scope, [name]))
+    return found
 
 
 def _cached_page(lake: Lake, key: tuple[str, str], examined: _Examined, selection: "_Selection") -> EntriesPage:

@@ -34,8 +34,9 @@ from sandur.errors import Busy, Damaged, SandurError, SwapLost
 from sandur.operations.counters import INDEX_REBUILDS, Counters
 from sandur.operations.index.truth import list_keys, list_written_names, read_entries
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Attempts, Cell, Versioned, decode_record, gather_all, gather_in_batches
+from sandur.storage.cell import Attempts, Cell, Versioned, gather_all, gather_in_batches
 from sandur.storage.contract import ABSENT, Expected, Version
+from sandur.storage.encoding import decode_record
 
 T = TypeVar("T", Manifest, Segment)
 

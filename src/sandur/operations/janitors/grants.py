@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from sandur.catalog.record_versions import Record
 from sandur.catalog.records import Request, Source
 from sandur.catalog.restrictions import TableRestrictions
 from sandur.catalog.security import Authority, ObjectGrants, SecurityManifest, SecuritySegment
@@ -16,8 +17,9 @@ from sandur.operations.access import Security
 from sandur.operations.janitors.sweep import DAY_MS, Janitor, Outcome
 from sandur.operations.lake import Lake
 from sandur.operations.security import SecurityChange, SecurityEdit
-from sandur.storage.cell import decode_record, gather_in_batches
+from sandur.storage.cell import gather_in_batches
 from sandur.storage.contract import Listed
+from sandur.storage.encoding import decode_record
 from sandur.storage.layout import Layout
 
 _READS_AT_ONCE: Final = 16
@@ -27,7 +29,7 @@ _SURELY_LATER_MS: Final = 60_000
 _SOURCE: Final = Source(kind="admin", principal="janitor")
 
 
-class _Identity(msgspec.Struct, frozen=True):
+class _Identity(Record, frozen=True, kw_only=True):
     """The ids of a record, of whatever kind; a grant names one of them."""
 
     id: str = ""

@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.records import Record
+from sandur.catalog.record_versions import Record, in_place_of
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Cell, Versioned
+from sandur.storage.cell import Versioned
 from sandur.storage.contract import ABSENT
 
 LEASE_MS: Final = 300_000
@@ -37,7 +37,7 @@ class Lease:
 
     def __init__(self, lake: Lake, kind: str = "janitors") -> None:
         self._clock = lake.clock
-        self._cell = Cell(lake.store, lake.layout.operational(kind, "turn"), LeaseRecord, lake.clock)
+        self._cell = lake.uncached(lake.layout.operational(kind, "turn"), LeaseRecord)
         self._held: Versioned[LeaseRecord] | None = None
 
     @property
@@ -66,6 +66,7 @@ class Lease:
             expires_ms=now_ms + LEASE_MS,
             positions=found.value.positions if found else {},
         )
+        lease = in_place_of(found.value if found else None, lease)
         taken = await self._cell.try_swap(lease, expected=found.version if found else ABSENT)
         self._held = taken or self._held
         return taken is not None

@@ -27,7 +27,7 @@ from sandur.operations.tables.stages import remove_empty_directories
 from sandur.operations.transactions import resolution
 from sandur.operations.transactions.participants import finish_participant
 from sandur.settings import Settings, seconds_of
-from sandur.storage.cell import Cell, Versioned, gather_in_batches
+from sandur.storage.cell import Versioned, gather_in_batches
 from sandur.storage.contract import Listed
 from sandur.storage.layout import COMMITTED, Layout
 
@@ -43,7 +43,7 @@ MARK_ABANDONED_MS: Final = 3_600_000
 
 async def visit_claim(lake: Lake, listed: Listed) -> Outcome:
     """Delete a claim that is done (GC3); decide an open one that is stale (C8)."""
-    cell = Cell(lake.store, listed.key, Claim, lake.clock)
+    cell = lake.uncached(listed.key, Claim)
     found = await read_listed(cell, listed)
     is_open = found.value.state == "open"
     if not is_older(lake, listed, _open_age_ms(lake.settings) if is_open else key_age_ms(lake.settings)):

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from sandur.catalog.location_claims import Holder, LocationClaim, Owner
 from sandur.catalog.locations import Address, canonical_address, outermost
-from sandur.catalog.records import BoundRecord, Catalog, DeltaTable, Pointer, Record, Request, Securable
+from sandur.catalog.record_versions import Record, in_place_of
+from sandur.catalog.records import BoundRecord, Catalog, DeltaTable, Pointer, Request, Securable
 from sandur.errors import Conflict, Invalid, NotFound, SandurError
 from sandur.operations.janitors.sweep import Janitor, OnError, Outcome, Swept, list_layouts, read_listed
 from sandur.operations.lake import Lake
@@ -21,7 +22,7 @@ from sandur.operations.tables.names import catalog_exists, catalog_home
 from sandur.operations.transactions.resolution import effective_record
 from sandur.operations.unity.registry import external_holder
 from sandur.settings import Settings, seconds_of
-from sandur.storage.cell import Cell, Versioned
+from sandur.storage.cell import Versioned
 from sandur.storage.contract import Listed, Version, list_pages
 from sandur.storage.layout import LOCATION_CLAIMS, parse_location_claim
 
@@ -65,7 +66,7 @@ async def migrate_locations(lake: Lake, *, position: str, on_error: OnError) -> 
     """
     if await lake.feature(Completeness).is_complete():
         return Swept({}, "")
-    migrated = Cell(lake.store, lake.layout.operational(MIGRATE, "migrated"), WorkspaceMigrated, lake.clock)
+    migrated = lake.uncached(lake.layout.operational(MIGRATE, "migrated"), WorkspaceMigrated)
     swept = Swept({}, "")
     if await migrated.read() is None:
         swept = await _Migration(lake, on_error).run(position)
@@ -167,7 +168,7 @@ class _Migration:
 
     async def _migrate_record(self, key: str, *, kind: type[BoundRecord]) -> None:
         """Claim the places of a table, view, volume or model that lives or waits for its purge; then record them."""
-        cell = Cell(self._lake.store, key, kind, self._lake.clock)
+        cell = self._lake.uncached(key, kind)
 
         async def add(found: BoundRecord | None) -> BoundRecord | None:
             record = await self._effective(found) if found else None
@@ -232,7 +233,9 @@ class _Migration:
 
         def add(found: LocationClaim | None) -> LocationClaim | None:
             holders = found.holders if found else ()
-            return None if any(one.is_of(holder) for one in holders) else LocationClaim(holders=(*holders, holder))
+            if any(one.is_of(holder) for one in holders):
+                return None
+            return in_place_of(found, LocationClaim(holders=(*holders, holder)))
 
         await self._lake.location_claim(address).update(add, is_idempotent=True)
         if other := await find_living(self._lake, holder, address):

@@ -28,6 +28,7 @@ from sandur.settings import seconds_of
 from sandur.splicing import decompress
 from sandur.storage.cell import Versioned, gather_in_batches
 from sandur.storage.contract import get_many, list_all
+from sandur.storage.encoding import decode_record
 
 FILES_AT_ONCE: Final = 16
 _FIRST_VERSION: Final = 0
@@ -173,11 +174,8 @@ async def _needs(lake: Lake, pointer: Versioned[Pointer]) -> _Needs:
 async def _open_claims(lake: Lake, uuid: str) -> list[Claim]:
     folder = lake.layout.commit_claims_of(uuid)
     keys = [listed.key for listed in await list_all(lake.store, folder)]
-    found = [stored for stored in await get_many(lake.store, keys) if stored]
-    try:
-        claims = [msgspec.json.decode(stored.data, type=Claim) for stored in found]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unavailable(f"a claim of table {uuid} cannot be read: {error}") from error
+    found = zip(keys, await get_many(lake.store, keys), strict=True)
+    claims = [decode_record(key, stored.data, Claim) for key, stored in found if stored]
     return [claim for claim in claims if claim.state == "open"]
 
 

@@ -45,7 +45,7 @@ C = TypeVar("C", Catalog, NamespaceRecord, ModelVersion, User)
 
 async def visit_pointer(lake: Lake, listed: Listed, *, kind: type[B]) -> Outcome:
     """Visit the record that a name leads to: an Iceberg table or view, a Delta table, or a securable."""
-    cell = Cell(lake.store, listed.key, kind, lake.clock)
+    cell = lake.uncached(listed.key, kind)
     found = await read_listed(cell, listed)
     match found.value.state:
         case "live":
@@ -146,7 +146,7 @@ async def visit_name(lake: Lake, listed: Listed) -> Outcome:
 
 async def visit_container(lake: Lake, listed: Listed, *, kind: type[C]) -> Outcome:
     """N9: delete a dropped record."""
-    cell = Cell(lake.store, listed.key, kind, lake.clock)
+    cell = lake.uncached(listed.key, kind)
     found = await read_listed(cell, listed)
     if found.value.state != "dropped":
         return "kept"

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, Literal, NamedTuple, TypeVar
 
-import msgspec
-
+from sandur.catalog.record_versions import Record
 from sandur.errors import SandurError, SwapLost
 from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
@@ -13,7 +12,7 @@ from sandur.storage.cell import Cell, Versioned, gather_in_batches
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed, ObjectStore
 from sandur.storage.layout import TENANT_PREFIX, Layout, layout_of
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T", bound=Record)
 
 DAY_MS: Final = 86_400_000
 VISITS_AT_ONCE: Final = 16

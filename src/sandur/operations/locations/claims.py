@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from sandur.catalog.location_claims import (
     Holder,
     LocationClaim,
@@ -15,11 +17,13 @@ from sandur.catalog.location_claims import (
     may_share,
 )
 from sandur.catalog.locations import Address, canonical_address
+from sandur.catalog.record_versions import in_place_of
 from sandur.errors import Busy, Invalid, SwapLost
 from sandur.operations.lake import Lake
 from sandur.operations.locations.owners import Standing, fence, standing_of
-from sandur.storage.cell import Attempts, Cell, Versioned, decode_record, gather_all
+from sandur.storage.cell import Attempts, Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT, ObjectStore, get_many, list_all
+from sandur.storage.encoding import decode_record
 from sandur.storage.layout import LOCATIONS_COMPLETE, location_claim, location_claims_below, parse_location_claim
 
 Found = tuple[Address, Versioned[LocationClaim]]
@@ -31,7 +35,7 @@ class Completeness:
     """Whether everything that is older than location claims has its claims (P13). It stays so, once it is so."""
 
     def __init__(self, lake: Lake) -> None:
-        self._cell = Cell(lake.store, LOCATIONS_COMPLETE, LocationsComplete, lake.clock)
+        self._cell = lake.uncached(LOCATIONS_COMPLETE, LocationsComplete)
         self._is_known = False
 
     async def is_complete(self) -> bool:
@@ -131,7 +135,7 @@ class LocationClaims:
         cell = self.lake.location_claim(address)
         held = self._held.get(address)
         others = [one for one in held.value.holders if one != before and not one.is_of(me)] if held else []
-        written = LocationClaim(holders=(*others, me))
+        written = in_place_of(held.value if held else None, LocationClaim(holders=(*others, me)))
         if done := await cell.try_swap(written, expected=held.version if held else ABSENT):
             self._held[address] = done
             return None
@@ -157,8 +161,8 @@ class LocationClaims:
                 if not await fence(self.lake, one):
                     return None
         kept = (one for one in others if one not in blocking)
-        done = await cell.try_swap(LocationClaim(holders=(*kept, me)), expected=found.version if found else ABSENT)
-        if done:
+        written = in_place_of(found.value if found else None, LocationClaim(holders=(*kept, me)))
+        if done := await cell.try_swap(written, expected=found.version if found else ABSENT):
             self._held[address] = done
         return None
 
@@ -225,7 +229,7 @@ async def remove_holders(lake: Lake, address: Address, claim: Versioned[Location
     left = tuple(holder for holder in claim.value.holders if holder not in gone)
     with contextlib.suppress(SwapLost):
         if left:
-            await cell.swap(LocationClaim(holders=left), expected=claim.version)
+            await cell.swap(replace(claim.value, holders=left), expected=claim.version)
         else:
             await cell.empty(expected=claim.version)
 

@@ -7,10 +7,10 @@ after the server that accepted the plan is gone.
 import hashlib
 from typing import Final, Literal, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
+from sandur.catalog.record_versions import Record
 from sandur.catalog.records import Request
 from sandur.errors import BadRequest, NotFound, SandurError
 from sandur.iceberg.scan.requests import Scan, ScanRequest, resolve_scan
@@ -33,7 +33,7 @@ PLAN_TTL_MS_MIN: Final = 60_000
 _PLAN_ID_CHARS_MAX: Final = 64
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(Record, frozen=True, kw_only=True):
     """A stored plan. `table_uuid` is the catalog's own id of the table. Without a snapshot the table was empty."""
 
     plan_id: str
@@ -46,7 +46,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     entries_per_task: int
     created_ms: int
     expires_ms: int
-    event_id: str = ""
 
     @property
     def work_id(self) -> str:
@@ -159,7 +158,7 @@ def plan_ttl_ms(settings: Settings) -> int:
 
 
 def _cell(lake: Lake, plan_id: str) -> Cell[Plan]:
-    return Cell(lake.store, lake.layout.operational(PLANS_FOLDER, plan_id), Plan, lake.clock)
+    return lake.uncached(lake.layout.operational(PLANS_FOLDER, plan_id), Plan)
 
 
 def _plan_id(lake: Lake, table_uuid: str, request: Request) -> str:

@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import BoundRecord, Claim, NameRecord, PurgeOrder, Request, head_of
 from sandur.errors import Busy, SwapLost
@@ -16,6 +18,7 @@ from sandur.operations.tables.documents import TABLES, LoadedTable, load_documen
 from sandur.operations.tables.names import (
     ICEBERG,
     ResolvedName,
+    active_record,
     dropped_record,
     finish_drop,
     name_not_found,
@@ -132,11 +135,12 @@ class _Drop:
     async def _drop_live(self, live: ResolvedName) -> Versioned[BoundRecord] | None:
         """D3, D4: swap the name, then the pointer; None if the swap was lost."""
         record = live.name.value
-        dropped = NameRecord(
+        dropped = replace(
+            active_record(record),
             state="dropped",
-            uuid=record.uuid,
-            kind=record.kind,
-            format=record.format,
+            namespace_id="",
+            metadata_location="",
+            renamed_by=None,
             by=self.id,
             updated_ms=self.lake.clock.now_ms(),
         )

@@ -279,15 +279,15 @@ async def _force_decision(lake: Lake, name: Versioned[NameRecord]) -> None:
 
 def active_record(record: NameRecord) -> NameRecord:
     """The same name with nothing left to confirm."""
-    return NameRecord(
+    return replace(
+        record,
         state="active",
-        uuid=record.uuid,
-        kind=record.kind,
-        format=record.format,
-        namespace_id=record.namespace_id,
-        metadata_location=record.metadata_location,
-        renamed_by=record.renamed_by,
-        updated_ms=record.updated_ms,
+        other=None,
+        other_version="",
+        rename_id="",
+        transaction="",
+        attempt="",
+        by="",
     )
 
 

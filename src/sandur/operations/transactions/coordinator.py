@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, checked_identifier
+from sandur.catalog.record_versions import in_place_of
 from sandur.catalog.records import Definite, Request, Transaction, error_of, failure_of
 from sandur.errors import BadRequest, Busy, Hidden, KeyReused, OutcomeUnknown, SandurError, SwapLost
 from sandur.iceberg.requests import AssertCreate, AssertViewUuid, TableCommit
@@ -147,7 +148,7 @@ class _Transaction:
             if found and not self._may_begin_again(found.value):
                 return False
             self._started_ms = found.value.started_ms if found else begun.started_ms
-            begins = replace(record, started_ms=self._started_ms)
+            begins = in_place_of(found.value if found else None, replace(record, started_ms=self._started_ms))
             if written := await self._cell.try_swap(begins, expected=found.version if found else ABSENT):
                 self._record = written
                 return True

@@ -200,7 +200,7 @@ def _cell(lake: Lake, record: Securable, number: int) -> Cell[ModelVersion]:
 
 
 def _cell_at(lake: Lake, key: str) -> Cell[ModelVersion]:
-    return Cell(lake.store, key, ModelVersion, lake.clock)
+    return lake.uncached(key, ModelVersion)
 
 
 def _version_not_found(model: Identifier, number: int) -> NotFound:

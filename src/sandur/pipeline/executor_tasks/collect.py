@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 
 from sandur.catalog.garbage import folders_in_use
 from sandur.catalog.records import Pointer
-from sandur.errors import SandurError, SwapLost
+from sandur.errors import SandurError, SwapLost, Unavailable
 from sandur.operations.dry_run import open_dry_run
 from sandur.operations.janitors import metadata
 from sandur.operations.janitors.leftovers import COMMITTED_RECEIPTS
@@ -23,6 +23,7 @@ from sandur.pipeline.tasks import ArrowTask, Row, column_names, lake_task, recor
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 from sandur.storage.cell import gather_all
 from sandur.storage.contract import Listed, Version, get_many
+from sandur.storage.encoding import decode_record
 
 Outcome = Literal["removed", "settled", "kept", "changed", "failed"]
 
@@ -190,8 +191,8 @@ def owners_task(options: Mapping[str, str], roots: Sequence[str]) -> ArrowTask:
 
 def _owner_rows(key: str, data: bytes, roots: Sequence[str]) -> list[tuple[str | None, ...]]:
     try:
-        pointer = msgspec.json.decode(data, type=Pointer)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        pointer = decode_record(key, data, Pointer)
+    except Unavailable as error:
         return [(None, str(error), None, "", key)]
     folders = folders_in_use([pointer], roots=roots)
     if not folders:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
-from sandur.catalog.records import Record
+from sandur.catalog.record_versions import Record
 from sandur.errors import BadRequest, Unavailable
 from sandur.operations.lake import Lake
 from sandur.pipeline.blocking_lake import open_lake

@@ -1,0 +1,1 @@
+"""Stores and records of other releases."""
