@@ -24,6 +24,7 @@ from tests.server.audited import AuditedServer, audited_server
 from tests.server.logins import ADMIN_SECRET
 from tests.server.requests import create_table, set_properties
 from tests.server.test_app import FailingStore
+from tests.server.test_incidents import PartlyFailing
 
 TRACE: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
 KEY: Final = "01970000-0000-7000-8000-000000000001"
@@ -153,16 +154,17 @@ async def test_a_refused_change_and_one_of_unknown_outcome_are_recorded_as_such(
     assert unknown.reason == "OutcomeUnknown"
 
 
-async def test_a_failing_store_does_not_delay_answers_and_the_server_stays_ready() -> None:
-    store = FailingStore()
+async def test_a_trail_that_cannot_be_written_does_not_delay_answers_and_the_server_stays_ready() -> None:
+    store = PartlyFailing()
     async with audited_server(store, authentication="on", admin_secret=ADMIN_SECRET) as server:
         server.client.headers.update({**HEADERS, **await server.admin()})
-        store.error, store.only_writes = OutcomeUnknown("no answer"), True
+        store.error = OutcomeUnknown("no answer")
+        store.failing = lambda call, _: call.is_write and "/audit/" in call.key
         for _ in range(3):
             assert (await server.client.get("/v1/namespaces")).status_code == 200
         assert not await server.catalog.audit.flush()
         ready = await server.client.get("/readyz")
-        store.error = None
+        store.failing = lambda *_: False
 
         assert ready.status_code == 200
         assert [record.operation for record in await server.records()] == ["listNamespaces"] * 3

@@ -11,11 +11,13 @@ from sandur.errors import (
     BadRequest,
     Busy,
     Conflict,
+    Damaged,
     Exhausted,
     Forbidden,
     Incomplete,
     Invalid,
     KeyReused,
+    NewerRecord,
     NotEmpty,
     NotFound,
     OutcomeUnknown,
@@ -55,6 +57,8 @@ EXPECTED = [
     (Busy("m"), "updateTable", 503, "SlowDownException"),
     (Exhausted("m"), "updateTable", 503, "SlowDownException"),
     (Unavailable("m"), "loadTable", 503, "ServiceUnavailableException"),
+    (Damaged("k", "m"), "loadTable", 503, "ServiceUnavailableException"),
+    (NewerRecord("k", needed="3.0", known="2.0"), "loadTable", 503, "ServiceUnavailableException"),
     (ServiceRefused("m"), "loadTable", 503, "ServiceUnavailableException"),
     (Unfit("m"), "loadTable", 503, "ServiceUnavailableException"),
     (OutcomeUnknown("m"), "updateTable", 500, "CommitStateUnknownException"),
@@ -74,7 +78,7 @@ def test_an_error_has_the_code_and_type_that_clients_dispatch_on(
     answer = ERRORS.answer(error, operation, "request-1")
 
     assert answer.status == code
-    assert json.loads(answer.body) == {"error": {"message": "m", "type": kind, "code": code}}
+    assert json.loads(answer.body) == {"error": {"message": str(error), "type": kind, "code": code}}
 
 
 def test_every_error_that_operations_raise_has_a_rule() -> None:

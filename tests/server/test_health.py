@@ -18,7 +18,7 @@ from sandur.errors import Unavailable
 from sandur.server.health import CHECK_EVERY_MS
 from sandur.settings import RetrySettings, Settings
 from sandur.storage.contract import ABSENT, list_all
-from sandur.storage.layout import LOCATIONS_COMPLETE
+from sandur.storage.layout import LOCATIONS_COMPLETE, STORE_FORMAT
 from sandur.storage.memory import MemoryStore
 from tests.fakes.spy_store import SpyStore
 from tests.server.conftest import Catalogs
@@ -212,7 +212,8 @@ async def test_many_requests_share_one_check_that_leaves_nothing(catalogs: Catal
 
     assert checked == ["get", "head", "put", "delete"] * 3
     assert [listed.key for listed in await list_all(kept, "") if not listed.key.startswith("tenant=")] == [
-        LOCATIONS_COMPLETE
+        STORE_FORMAT,
+        LOCATIONS_COMPLETE,
     ]
 
 

@@ -32,6 +32,8 @@ EXPECTED = [
     (errors.Forbidden("m"), "updateTable", 403, "PermissionDeniedException"),
     (errors.Unsupported("m"), "getTableCredentials", 501, "NotImplementedException"),
     (errors.Unavailable("m"), "loadTable", 503, "InternalServerErrorException"),
+    (errors.Damaged("k", "m"), "loadTable", 503, "InternalServerErrorException"),
+    (errors.NewerRecord("k", needed="3.0", known="2.0"), "loadTable", 503, "InternalServerErrorException"),
     (errors.ServiceRefused("m"), "loadTable", 503, "InternalServerErrorException"),
     (errors.Unfit("m"), "loadTable", 503, "InternalServerErrorException"),
     (errors.OutcomeUnknown("m"), "updateTable", 500, "CommitStateUnknownException"),
@@ -47,7 +49,7 @@ def test_an_error_has_its_code_and_type(error: Exception, operation: str, code: 
     answer = ERRORS.answer(error, operation, "request-1")
 
     assert answer.status == code
-    assert json.loads(answer.body) == {"error": {"message": "m", "type": kind, "code": code}}
+    assert json.loads(answer.body) == {"error": {"message": str(error), "type": kind, "code": code}}
 
 
 def test_every_error_that_operations_raise_has_a_rule() -> None:

@@ -11,11 +11,13 @@ from sandur.errors import (
     BadRequest,
     Busy,
     Conflict,
+    Damaged,
     Exhausted,
     Forbidden,
     Incomplete,
     Invalid,
     KeyReused,
+    NewerRecord,
     NotEmpty,
     NotFound,
     OutcomeUnknown,
@@ -59,6 +61,8 @@ EXPECTED = [
     (Exhausted("m"), "commit", 429, "RESOURCE_EXHAUSTED"),
     (Busy("m"), "createTable", 503, "UNAVAILABLE"),
     (Unavailable("m"), "getTable", 503, "UNAVAILABLE"),
+    (Damaged("k", "m"), "getTable", 503, "UNAVAILABLE"),
+    (NewerRecord("k", needed="3.0", known="2.0"), "getTable", 503, "UNAVAILABLE"),
     (ServiceRefused("m"), "getTable", 503, "UNAVAILABLE"),
     (Unfit("m"), "getTable", 503, "UNAVAILABLE"),
     (OutcomeUnknown("m"), "commit", 500, "COMMIT_STATE_UNKNOWN"),
@@ -76,7 +80,7 @@ def test_an_error_has_its_status_and_code(error: Exception, operation: str, stat
     assert answer.status == status
     assert json.loads(answer.body) == {
         "error_code": code,
-        "message": "m",
+        "message": str(error),
         "details": [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": code}],
     }
 
