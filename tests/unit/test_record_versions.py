@@ -117,7 +117,10 @@ def test_a_known_minor_is_decoded_once_and_keeps_nothing() -> None:
 
 
 async def test_records_are_written_in_the_form_of_the_store() -> None:
-    for format_, expected in ((None, {"name": "red"}), (StoreFormat(major=2), {"v": 2, "name": "red"})):
+    for format_, expected in (
+        (None, {"name": "red"}),
+        (StoreFormat(major=2, minor=0, state="steady"), {"v": 2, "name": "red"}),
+    ):
         store = MemoryStore()
         if format_:
             await Cell(store, STORE_FORMAT, StoreFormat, FixedClock()).create(format_)
@@ -166,7 +169,7 @@ async def test_a_cell_refuses_to_change_a_record_of_a_later_major() -> None:
 
 async def test_a_store_of_a_later_major_is_refused_with_both_versions() -> None:
     store = MemoryStore()
-    await Cell(store, STORE_FORMAT, StoreFormat, FixedClock()).create(StoreFormat(major=3, minor=2))
+    await Cell(store, STORE_FORMAT, StoreFormat, FixedClock()).create(StoreFormat(major=3, minor=2, state="steady"))
 
     with pytest.raises(Unfit, match=rf"version 3\.2, and this Sandur knows versions up to {NEWEST}: upgrade it"):
         await RecordForm(store).read()

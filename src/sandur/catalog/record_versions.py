@@ -56,7 +56,11 @@ class StoreFormat(Record, frozen=True, kw_only=True):
     `raising`: `sandur upgrade` still brings older records to this version.
     """
 
-    major: int = FIRST.major
-    minor: int = FIRST.minor
-    state: Literal["steady", "raising"] = "steady"
+    major: int
+    minor: int
+    state: Literal["steady", "raising"]
     changed_ms: int = 0
+
+
+FIRST_FORMAT: Final = StoreFormat(major=FIRST.major, minor=FIRST.minor, state="steady")
+"""The format of a store without one."""

@@ -416,7 +416,7 @@ async def complete_new_store(store: ObjectStore, clock: Clock) -> None:
         page = await store.list("", after=TENANT_PREFIX, limit=1)
         if not page or not page[0].key.startswith(TENANT_PREFIX):
             now_ms = clock.now_ms()
-            newest = StoreFormat(major=NEWEST.major, minor=NEWEST.minor, changed_ms=now_ms)
+            newest = StoreFormat(major=NEWEST.major, minor=NEWEST.minor, state="steady", changed_ms=now_ms)
             # The format first: after a crash in between, the store is still new.
             await Cell(store, STORE_FORMAT, StoreFormat, clock).try_swap(newest, expected=ABSENT)
             await cell.try_swap(LocationsComplete(completed_ms=now_ms), expected=ABSENT)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from sandur.catalog.location_claims import LocationClaim
-from sandur.catalog.record_versions import NEWEST, FormatVersion, Record, StoreFormat
+from sandur.catalog.record_versions import FIRST_FORMAT, NEWEST, FormatVersion, Record, StoreFormat
 from sandur.catalog.records import (
     Catalog,
     Claim,
@@ -119,7 +119,7 @@ async def upgrade(lakes: Lakes, settings: Settings, *, is_dry: bool, on_progress
 
 def _raised(found: StoreFormat | None, now_ms: int) -> StoreFormat | None:
     """V3: the format before any record. It never goes down."""
-    now = found or StoreFormat()
+    now = found or FIRST_FORMAT
     if (now.major, now.minor) >= NEWEST:
         return None
     # A minor adds nothing that older records must have.

@@ -3,8 +3,9 @@
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from sandur.catalog.record_versions import FIRST, MINORS, NEWEST, Record, StoreFormat
+from sandur.catalog.record_versions import FIRST, FIRST_FORMAT, MINORS, NEWEST, Record, StoreFormat
 from sandur.errors import Damaged, NewerRecord, Unfit
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import STORE_FORMAT
@@ -34,7 +35,7 @@ def encode_record(value: Record) -> bytes:
     """The bytes of a record, with the fields that a later minor added (V2)."""
     if value.unknown_fields is None:
         return msgspec.json.encode(value)
-    known = msgspec.json.encode(msgspec.structs.replace(value, unknown_fields=None))
+    known = msgspec.json.encode(replace(value, unknown_fields=None))
     return known[:-1] + b"," + msgspec.json.encode(value.unknown_fields)[1:]
 
 
@@ -65,7 +66,7 @@ def _with_unknown_fields(value: R, data: bytes) -> R:
     known = {field.encode_name for field in msgspec.structs.fields(value)}
     # A copy of each: they must not keep the whole body alive.
     unknown = {name: raw.copy() for name, raw in fields.items() if name not in known and name != _tag_field(value)}
-    return msgspec.structs.replace(value, unknown_fields=unknown or None)
+    return replace(value, unknown_fields=unknown or None)
 
 
 def _tag_field(value: Record) -> str | None:
@@ -93,7 +94,7 @@ class RecordForm:
 
     async def read(self) -> StoreFormat:
         """Read the format of the store. Raises Unfit if this program cannot write it."""
-        found = await read_format(self._store) if self._store else StoreFormat(major=self.major)
+        found = await read_format(self._store) if self._store else replace(FIRST_FORMAT, major=self.major)
         if found.major > NEWEST.major:
             raise Unfit(
                 f"the store has records of version {found.major}.{found.minor}, and this Sandur knows versions up to "
@@ -111,19 +112,19 @@ class RecordForm:
     def stamp(self, value: R, event_id: str) -> R:
         """The record as it is written: in the form of the store, or in its own if that is later."""
         if value.v == self.major == FIRST.major:
-            return msgspec.structs.replace(value, event_id=event_id)
+            return replace(value, event_id=event_id)
         return stamp(value, event_id, max(value.v, self.major))
 
 
 def stamp(value: R, event_id: str, major: int) -> R:
     """The record with a fresh event id, in the form of a major."""
     if major == FIRST.major:
-        return msgspec.structs.replace(value, event_id=event_id)
+        return replace(value, event_id=event_id)
     minor = max(MINORS[major], value.m) if value.v == major else MINORS[major]
-    return msgspec.structs.replace(value, v=major, m=minor, event_id=(event_id,))
+    return replace(value, v=major, m=minor, event_id=(event_id,))
 
 
 async def read_format(store: ObjectStore) -> StoreFormat:
     """The format of a store; a store without one is of the first version."""
     found = await store.get(STORE_FORMAT)
-    return decode_record(STORE_FORMAT, found.data, StoreFormat) if found else StoreFormat()
+    return decode_record(STORE_FORMAT, found.data, StoreFormat) if found else FIRST_FORMAT
