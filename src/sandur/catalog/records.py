@@ -186,8 +186,8 @@ class _Bound(Record, frozen=True, kw_only=True):
     updated_ms: int = 0
     owner: str = ""
     owner_id: str = ""
-    tags: dict[str, str] = {}
-    column_tags: dict[str, dict[str, str]] = {}
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+    column_tags: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
     places: tuple[str, ...] = ()
     is_ended: bool = False
 
