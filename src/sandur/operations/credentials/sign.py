@@ -21,7 +21,6 @@ from sandur.operations.locations.placement import locations_of
 from sandur.operations.name_access import read_allowed
 from sandur.operations.tables.documents import CurrentTable
 from sandur.operations.tables.names import name_not_found
-from sandur.storage.cell import decode_record
 from sandur.storage.contract import get_many
 from sandur.storage.credentials.delete_checks import compares_bodies
 from sandur.storage.credentials.s3 import profile_keys
