@@ -118,6 +118,11 @@ def _post_commit(ids: Ids, name: Name) -> Sent | None:
     return Sent("POST", f"{UNITY}/delta/preview/commits", body)
 
 
+def _signed(method: str) -> Json:
+    """A request to be signed; the tables of the worlds are not in a bucket, so an allowed one is unsupported."""
+    return {"method": method, "uri": "http://127.0.0.1/bucket/file", "region": "us-east-1", "headers": {}}
+
+
 def _stage(ids: Ids, name: Name) -> Sent | None:
     del ids
     return None if name.is_nested else Sent("POST", f"{name.delta_path}/staging-tables", {"name": "created"})
@@ -267,10 +272,15 @@ REQUESTS: Final[Mapping[str, tuple[Build, ...]]] = {
     "plan scan": (_table("POST", "/plan", {}),),
     "read table": (
         _table("GET", "/credentials"),
+        _table("POST", "/sign", _signed("GET")),
         _temporary("table", "READ"),
         _delta("GET", "/credentials?operation=READ"),
     ),
-    "write table": (_temporary("table", "READ_WRITE"), _delta("GET", "/credentials?operation=READ_WRITE")),
+    "write table": (
+        _table("POST", "/sign", _signed("PUT")),
+        _temporary("table", "READ_WRITE"),
+        _delta("GET", "/credentials?operation=READ_WRITE"),
+    ),
     "report metrics": (_table("POST", "/metrics", METRICS), _delta_metrics),
     "update table": (_table("POST", "", set_properties(changed="yes")), _delta_update, _post_commit),
     "drop table": (_table("DELETE"), _table("POST", "/unregister"), _unity("DELETE", "tables"), _delta("DELETE")),

@@ -144,11 +144,13 @@ async def test_only_the_caller_that_stages_a_table_writes_its_files(server: Sign
 async def test_a_missing_table_and_a_hidden_one_get_the_same_answer(server: SigningServer) -> None:
     uri = server.uri(f"{server.table}/a")
 
-    hidden = await server.sign("stranger", "GET", uri)
-    missing = await server.sign("stranger", "GET", uri, path=f"{NS}/tables/nothing/sign")
+    for given in (uri, f"{uri}/../b", "", f"{S3.endpoint}/bucket?delete", f"{S3.endpoint}/bucket?prefix=%ff"):
+        for method in ("GET", "POST"):
+            hidden = await server.sign("stranger", method, given)
+            missing = await server.sign("stranger", method, given, path=f"{NS}/tables/nothing/sign")
 
-    assert hidden.status_code == missing.status_code == 404
-    assert hidden.text.replace("orders", "nothing") == missing.text
+            assert hidden.status_code == missing.status_code == 404, given
+            assert hidden.text.replace("orders", "nothing") == missing.text
 
 
 @pytest.mark.parametrize("access", ["none", "vend", "static"])

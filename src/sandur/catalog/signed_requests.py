@@ -19,6 +19,7 @@ from sandur.errors import Forbidden
 URI_CHARS_MAX: Final = 16_384
 HEADERS_MAX: Final = 100
 KEY_BYTES_MAX: Final = 1_024
+_ENCODED_CHARS_MAX: Final = 3 * KEY_BYTES_MAX
 _QUOTED_CHARS_MAX: Final = 100
 _SEGMENTS_REMEMBERED_MAX: Final = 4_096
 
@@ -285,6 +286,8 @@ def _raw_key(uri: _Uri, home: Home) -> str | None:
 
 def _key(raw: str) -> str:
     """The key that a path names; Forbidden unless its encoding is the only one that SDKs and services use for it."""
+    if len(raw) > _ENCODED_CHARS_MAX:
+        raise refusal(f"its key {_quoted(raw)} is longer than {KEY_BYTES_MAX} bytes")
     return "/".join(map(_segment, raw.split("/"))) if "%" in raw else raw
 
 

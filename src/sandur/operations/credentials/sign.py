@@ -102,7 +102,11 @@ async def _staged_locations(
     lake: Lake, identifier: Identifier, request: StorageRequest, missing: NotFound
 ) -> Sequence[str]:
     """The folders of a staged table, for the caller that staged it; otherwise raises `missing`."""
-    for location in possible_locations(request):
+    try:
+        locations = possible_locations(request)
+    except Forbidden:  # The answer must not depend on whether a table is missing or hidden.
+        raise missing from None
+    for location in locations:
         for uuid in await _owners_at(lake, location):
             stage = await lake.stage(identifier, uuid).read()
             if stage is None or not _is_callers(lake, stage.value):
