@@ -114,6 +114,11 @@ async def test_older_receipts_are_derived_without_their_source(lake: Lake) -> No
     for finding in found[1:]:
         assert not finding.is_exact
         assert finding.receipt == before[finding.commit_key].replace(source, unknown)
+    derived = [msgspec.json.decode(finding.receipt) for finding in found[1:]]
+    assert [(one["refs"].get("main"), one["spec_id"]) for one in derived] == [
+        (one["snapshot_id"], 0) for one in derived
+    ]
+    assert derived[0]["refs"]
 
 
 async def test_a_registered_file_has_its_own_key_and_is_found(lake: Lake) -> None:
