@@ -190,7 +190,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     orphan_retention: Duration = "P1D"
     """Age at which a table whose creation never finished counts as abandoned."""
     receipt_retention: Duration = "P90D"
-    """Minimum age of receipts before the pipeline may remove them."""
+    """Minimum age of receipts before the janitors or the pipeline may remove them."""
     report_retention: Duration = "P30D"
     """How long scan and commit reports of engines are kept."""
     audit: Literal["auto", "off", "changes", "all"] = "auto"
@@ -207,6 +207,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time between two janitor runs over a workspace."""
     janitor_objects_max: Natural = 10_000
     """Objects that each janitor examines per run. The next run continues there."""
+    janitor_garbage: bool = True
+    """Let the janitors delete metadata files and receipts that nothing needs. Large workspaces need the pipeline."""
     plan_ttl: Duration = "PT10M"
     """How long a scan plan and its tasks can be fetched; at least one minute."""
     plan_wait: Duration = "PT10S"

@@ -14,6 +14,7 @@ import pytest
 
 from sandur.catalog.records import Request
 from sandur.errors import SandurError, SwapLost
+from sandur.operations.janitors.garbage import collect_garbage
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
@@ -115,7 +116,10 @@ async def _collector(race: Race, number: int) -> None:
     while not race.is_over:
         store = StallingStore(race.cluster.store, seed=race.chance.randint(0, 1 << 30))
         server = make_lake(store, ahead)
-        await collect_each(server)
+        if race.chance.random() < 0.5:
+            await collect_each(server)
+        else:
+            await collect_garbage(server, position="", on_error=ReportedErrors())
         if race.chance.random() < 0.3:
             await run_janitors(server, {}, on_error=ReportedErrors())
         await server.background.drain()

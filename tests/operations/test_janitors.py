@@ -46,7 +46,7 @@ async def test_living_records_survive_years_of_sweeps() -> None:
     await server.background.drain()
     for _ in range(20):
         cluster.clock.advance(20 * 24 * HOUR_MS)
-        assert await cluster.sweep() == {}
+        assert set(await cluster.sweep()) <= {"garbage_committed_receipts_removed"}
 
     for number in range(5):
         loaded = await load(cluster.server(), identifier_of(f"t{number}"))

@@ -10,7 +10,8 @@ every pointer whose head is older than one of the files, so that attempts in pro
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from posixpath import basename
 from typing import Final, NamedTuple
 
 import msgspec
@@ -44,6 +45,10 @@ class Garbage(NamedTuple):
     bumps: tuple[Versioned[Pointer], ...] = ()
     kills: str = ""
     reason: str = ""
+
+    def among(self, names: Collection[str]) -> "Garbage":
+        """The garbage with these file names: what an earlier visit found, or a budget allows."""
+        return self._replace(files=tuple(file for file in self.files if basename(file.location) in names))
 
 
 class _Needs(NamedTuple):

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 from sandur.clock import Clock
 from sandur.operations.counters import JANITOR_OBJECTS, JANITOR_RUNS, STAGE_OUTCOMES, Counters
-from sandur.operations.janitors import grants, leftovers, locations, purge, records
+from sandur.operations.janitors import garbage, grants, leftovers, locations, purge, records
 from sandur.operations.janitors.lease import Lease
-from sandur.operations.janitors.sweep import OnError, list_layouts, sweep
+from sandur.operations.janitors.sweep import OnError, Swept, list_layouts, sweep
 from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.contract import ObjectStore
@@ -46,6 +46,7 @@ JANITORS: Final = (
     leftovers.AUDIT,
 )
 PURGE: Final = "purge"
+GARBAGE: Final = "garbage"
 
 Counts = Mapping[str, int]
 """How many objects, by `{janitor}_{outcome}`."""
@@ -70,7 +71,8 @@ async def run_janitors(
     counts: Counter[str] = Counter()
     reached: dict[str, str] = dict(positions)
     has_more = False
-    steps = {
+    steps: dict[str, Callable[..., Awaitable[Swept]]] = {
+        GARBAGE: partial(garbage.collect_garbage, lake),  # The file of a killed creation goes before its pointer.
         **{janitor.name: partial(sweep, lake, janitor) for janitor in JANITORS},
         locations.MIGRATE: partial(locations.migrate_locations, lake),
         PURGE: partial(purge.run_purge_queue, lake),
@@ -80,7 +82,7 @@ async def run_janitors(
         counts.update({f"{name}_{outcome}": times for outcome, times in swept.counts.items()})
         reached[name] = swept.position
         # At the limit of deletions, and not only of visits.
-        removed = sum(swept.counts.get(outcome, 0) for outcome in ("removed", "files_removed", "migrated"))
+        removed = sum(times for outcome, times in swept.counts.items() if outcome.endswith(("removed", "migrated")))
         has_more |= 2 * removed >= lake.settings.janitor_objects_max
         if keep and not await keep(reached):
             break

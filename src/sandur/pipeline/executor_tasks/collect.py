@@ -124,10 +124,10 @@ async def _visit_published_file(lake: Lake, candidate: Candidate) -> Visited:
 async def _visit_folder(lake: Lake, candidate: Candidate) -> Visited:
     known = msgspec.json.decode(candidate.detail, type=FolderDetail)
     garbage = await metadata.garbage_in_folder(lake, candidate.key, known.uuids)
-    allowed = [file for file in garbage.files if known.names is None or basename(file.location) in known.names]
-    names = tuple(basename(file.location) for file in allowed)
+    allowed = garbage if known.names is None else garbage.among(known.names)
+    names = tuple(basename(file.location) for file in allowed.files)
     detail = msgspec.json.encode(FolderDetail(known.uuids, names)).decode()
-    return await _remove(lake, replace(candidate, detail=detail), garbage._replace(files=tuple(allowed)))
+    return await _remove(lake, replace(candidate, detail=detail), allowed)
 
 
 async def _visit_killed_create(lake: Lake, candidate: Candidate) -> Visited:
