@@ -95,7 +95,7 @@ _sources: dict[int, Lake] = {}
 
 
 @pytest.mark.parametrize("count", [INLINE_MAX - 2, 2 * INLINE_MAX])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 8))])
 async def test_concurrent_splits_lose_nothing(seed: int, count: int) -> None:
     """Splits run beside drops and a rebuild; a process that is too slow leaves its mark to the janitor."""
     if count not in _sources:

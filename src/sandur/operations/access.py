@@ -13,9 +13,7 @@ from sandur.catalog.privileges import READ_DATA, WRITE_DATA, Chain, Link, Rule, 
 from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Pointer
 from sandur.catalog.restrictions import refusal
 from sandur.catalog.security import (
-    Access,
     Authority,
-    Decision,
     SecurityManifest,
     SecuritySegment,
     Shard,
@@ -136,14 +134,10 @@ def require(lake: Lake, authority: Authority | None, chain: Chain, *, missing: M
     if verdict.outcome == "forbidden":
         raise Forbidden(f"{access.caller.name} may not do this: it needs {verdict.missing}")
     if decision.link.type == "table":
-        _check_restrictions(access, decision)
-
-
-def _check_restrictions(access: Access, decision: Decision) -> None:
-    """Raise Forbidden if row filters or column masks stand in the way; otherwise note what the client must apply."""
-    access.restrictions = decision.restrictions
-    if access.restrictions and (reason := refusal(decision.rule, decision.link.name, access.capabilities)):
-        raise Forbidden(f"{access.caller.name} may not do this: {reason}")
+        # Row filters and column masks: the client must apply them, or they stand in the way.
+        access.restrictions = decision.restrictions
+        if decision.restrictions and (reason := refusal(rule, decision.link.name, access.capabilities)):
+            raise Forbidden(f"{access.caller.name} may not do this: {reason}")
 
 
 DataRights = Literal["none", "read", "write"]
