@@ -52,7 +52,7 @@ _CROSS: Final = ("test_cross_reading.py",)
 NAMED: Final = (
     Part("tools", ("test_matrix.py", "test_run.py", "engines/test_environments.py")),
     Part("pyiceberg", ("test_pyiceberg*.py",)),
-    Part("duckdb", ("test_duckdb*.py",)),
+    Part("duckdb", ("test_duckdb.py", "test_duckdb_races.py")),
     Part("polars", ("test_polars.py",)),
     Part("daft", ("engines/test_daft.py",)),
     Part("datafusion", ("engines/test_datafusion.py",)),
@@ -87,7 +87,8 @@ NAMED: Final = (
     Part("no-keys-trino", _KEYLESS, only="Trino"),
     Part("no-keys-flink", _KEYLESS, only="Flink"),
     Part("no-keys-spark", (*_KEYLESS, "test_keyless_spark.py"), only="Spark or keyless_spark"),
-    Part("no-keys-delta", ("test_delta_bucket.py",)),
+    Part("no-keys-delta", ("test_delta_bucket.py", "test_delta_rs_bucket.py", "test_duckdb_bucket.py")),
+    Part("signing", ("test_signed_requests.py",)),
     Part("opa", ("test_opa.py",)),
     Part("signing", ("test_signed_requests.py",)),
     Part("demo", ("test_demo.py",)),

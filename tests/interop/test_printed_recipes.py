@@ -18,6 +18,7 @@ from tests.server.logins import ADMIN_SECRET, created_api_key
 from tests.server.process import ServerProcess, server_process
 
 OPEN, SECURED, ON_S3 = "open", "with a token", "with a token on S3"
+WITHOUT_KEYS = "with a token on S3, without keys"
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Printed:
         return text
 
 
-@pytest.fixture(scope="module", params=[OPEN, SECURED, pytest.param(ON_S3, marks=pytest.mark.interop)])
+@pytest.fixture(scope="module", params=[OPEN, SECURED, WITHOUT_KEYS, pytest.param(ON_S3, marks=pytest.mark.interop)])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -45,9 +46,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 def server_options(kind: str, request: pytest.FixtureRequest) -> dict[str, str]:
     """The settings of the server."""
     token = {} if kind == OPEN else {"authentication": "on", "admin_secret": ADMIN_SECRET}
-    if kind != ON_S3:
+    if kind in {OPEN, SECURED}:
         return token
-    settings: Settings = request.getfixturevalue("seaweedfs_settings")
+    settings: Settings = request.getfixturevalue("seaweedfs_settings" if kind == ON_S3 else "seaweedfs_sts")
     return token | server_settings(settings.s3)
 
 
@@ -56,14 +57,14 @@ def server(
     kind: str, server_options: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("printed")
-    store = ["--store", f"s3://sandur/{folder.name}"] if kind == ON_S3 else []
+    store = [] if kind in {OPEN, SECURED} else ["--store", f"s3://sandur/{folder.name}"]
     with server_process(folder, *store, fsync="never", **server_options) as running:
         yield running
 
 
 @pytest.fixture
 def printed(kind: str, server_options: dict[str, str], server: ServerProcess) -> Printed:
-    store = {"store": "s3://sandur/any"} if kind == ON_S3 else {}
+    store = {} if kind in {OPEN, SECURED} else {"store": "s3://sandur/any"}
     settings = load_settings(
         environment={f"SANDUR_{key.upper()}": value for key, value in server_options.items()}, flags=store
     )
@@ -127,7 +128,7 @@ def test_the_lines_for_spark_work(printed: Printed, tmp_path: Path) -> None:
 
 @pytest.mark.interop
 @pytest.mark.timeout(3_000)
-@pytest.mark.parametrize("kind", [ON_S3], indirect=True)
+@pytest.mark.parametrize("kind", [ON_S3, WITHOUT_KEYS], indirect=True)
 @operation("Trino", "bearer token", store=S3)
 def test_the_lines_for_trino_work(printed: Printed, tmp_path: Path) -> None:
     properties = printed.filled("Trino (etc/catalog/sandur.properties)")
