@@ -65,7 +65,9 @@ def test_no_request_breaks_the_server_and_answers_match_the_specification(
             if is_aimed:
                 case.path_parameters = {**(case.path_parameters or {}), **aimed(operation.path)}
             answer = case.call(base_url=server.url, session=session, timeout=60)
-            assert answer.status_code < 500, (case.as_curl_command(), answer.text)
+            # A folder has nothing to sign: that is not supported, and says so.
+            is_unsupported = operation.path.endswith("/sign") and answer.status_code == 501
+            assert answer.status_code < 500 or is_unsupported, (case.as_curl_command(), answer.text)
             if answer.status_code == 200:
                 case.validate_response(answer, checks=[response_schema_conformance])
             elif answer.status_code >= 400 and answer.text and "oauth" not in operation.path:
