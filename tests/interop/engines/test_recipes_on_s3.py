@@ -9,6 +9,7 @@ import pytest
 from sandur.settings import Settings
 from tests.interop.engines.environments import NotInstalled, python_environment
 from tests.interop.engines.recipes import run_bash_beside, s3_recipe
+from tests.interop.matrix import S3, operation
 from tests.interop.recipes import Recipe, recipes, runner_of
 from tests.interop.server_address import server_settings
 from tests.server.process import ServerProcess, server_process
@@ -16,6 +17,8 @@ from tests.server.process import ServerProcess, server_process
 # These run in seconds with what `make setup` installs.
 QUICK = frozenset({"curl", "pyiceberg", "duckdb", "polars"})
 HEAVY = frozenset({"daft", "datafusion", "ibis", "dbt", "flink", "iceberg-go", "iceberg-js"})
+# Engines whose recipe is the only test without keys, with their names in the matrix.
+ONLY_HERE = {"datafusion": "DataFusion", "ibis": "Ibis", "dbt": "dbt-duckdb", "iceberg-js": "iceberg-js"}
 heavy = [pytest.mark.interop, pytest.mark.timeout(3_000)]
 
 
@@ -35,7 +38,8 @@ def fresh_server(seaweedfs_sts: Settings, tmp_path_factory: pytest.TempPathFacto
 
 
 def _marked(recipe: Recipe) -> object:
-    return pytest.param(recipe, id=recipe.name, marks=[] if recipe.name in QUICK else heavy)
+    noted = [operation(ONLY_HERE[recipe.name], "no keys", store=S3)] if recipe.name in ONLY_HERE else []
+    return pytest.param(recipe, id=recipe.name, marks=[*noted, *([] if recipe.name in QUICK else heavy)])
 
 
 @pytest.mark.parametrize("recipe", [_marked(recipe) for recipe in recipes() if recipe.name in QUICK | HEAVY])
