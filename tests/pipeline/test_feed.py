@@ -202,14 +202,104 @@ async def test_a_damaged_state_is_reported_and_rebuilt_from_the_log(rubbish: byt
     assert len(await positions(lake)) == 3
 
 
-async def test_a_damaged_entry_is_named() -> None:
-    lake = make_lake()
-    await put_receipts(lake, "2026-01-01", "a")
-    await Feed(lake).advance()
-    key = entry_key(lake.layout, 1)
+async def _damage(lake: Lake, key: str) -> None:
     held = await lake.store.get(key)
     assert held
     await lake.store.put(key, b"rubbish", expected=held.version)
 
-    with pytest.raises(Unavailable, match=key):
-        await Feed(lake).receipts_of(1)
+
+async def _three_entries() -> Lake:
+    """A feed of three entries with one receipt each, of two dates."""
+    lake = make_lake()
+    for date, name in (("2026-01-01", "a"), ("2026-01-01", "b"), ("2026-01-02", "c")):
+        await put_receipts(lake, date, name)
+        await Feed(lake).advance()
+    return lake
+
+
+async def _readable(lake: Lake, upto: int) -> list[tuple[str, int]]:
+    """The receipts that a reader of all entries finds, with their positions."""
+    found = [await Feed(lake).receipts_of(sequence) for sequence in range(1, upto + 1)]
+    return [
+        (receipt, entry.first_position + number) for entry in found for number, receipt in enumerate(entry.receipts)
+    ]
+
+
+async def _check_complete(lake: Lake, upto: int) -> None:
+    """Every receipt has one position that can be read, and no position is given twice."""
+    found = await _readable(lake, upto)
+    folder = lake.layout.events_folder()
+    assert sorted(receipt for receipt, _ in found) == [
+        one.key.removeprefix(folder) for one in await lake.store.list(folder)
+    ]
+    assert len({position for _, position in found}) == len(found)
+
+
+@pytest.mark.parametrize("sequence", [1, 2, 3])
+async def test_the_receipts_of_a_damaged_entry_get_new_positions(sequence: int) -> None:
+    lake = await _three_entries()
+    before = await _readable(lake, 3)
+    key = entry_key(lake.layout, sequence)
+    await _damage(lake, key)
+    feed, later = Feed(lake), Feed(lake)
+
+    state = await feed.advance(unread_after=0)
+    again = await later.advance(unread_after=0)
+
+    assert (state.sequence, state.damaged) == (4, (sequence,))
+    assert [key in problem for problem in feed.problems] == [True]
+    await _check_complete(lake, 4)
+    del before[sequence - 1]
+    assert set(before) < set(await _readable(lake, 4))
+    assert (again.sequence, again.days, later.problems) == (4, state.days, ())
+
+
+async def test_a_damaged_entry_that_the_state_does_not_cover_is_passed() -> None:
+    lake = await _three_entries()
+    state_key = lake.layout.operational("feed", STATE)
+    await _damage(lake, state_key)
+    await _damage(lake, entry_key(lake.layout, 3))
+    feed = Feed(lake)
+
+    state = await feed.advance()
+
+    assert (state.sequence, state.damaged) == (4, (3,))
+    assert len(feed.problems) == 2
+    assert (await feed.receipts_of(4)).first_position > 2, "the position of the damaged entry is used again"
+    await _check_complete(lake, 4)
+    assert (await Feed(lake).advance()).sequence == 4
+
+
+async def test_a_reader_that_is_already_open_does_not_hide_the_damage_again() -> None:
+    lake = await _three_entries()
+    open_before = Feed(lake)
+    await open_before.advance()
+    await _damage(lake, entry_key(lake.layout, 2))
+    await Feed(lake).recover(0)
+    await put_receipts(lake, "2026-01-02", "d")
+
+    await open_before.advance()
+    state = await Feed(lake).advance()
+
+    assert (state.sequence, state.damaged) == (4, (2,))
+    await _check_complete(lake, 4)
+
+
+async def test_recovery_that_dies_is_repeated() -> None:
+    for dies_at in range(1, 12):
+        lake = await _three_entries()
+        await _damage(lake, entry_key(lake.layout, 2))
+        with contextlib.suppress(Died):
+            await Feed(make_lake(DyingStore(lake.store, dies_at=dies_at, after=True))).advance(unread_after=0)
+
+        state = await Feed(lake).advance(unread_after=0)
+
+        assert state.damaged == (2,)
+        await _check_complete(lake, state.sequence)
+
+
+async def test_a_missing_entry_is_named() -> None:
+    lake = await _three_entries()
+
+    with pytest.raises(Unavailable, match="entry 4 does not exist"):
+        await Feed(lake).receipts_of(4)

@@ -6,6 +6,9 @@ The key of a receipt is a date and a hash, so neither its key nor its time says 
 sorts between old ones. So positions are assigned, not derived. Each entry of the log is created under a new key; a
 writer that loses that race reads the winner's entry and appends after it. A receipt that a reader skipped because it
 was missing or damaged can be appended again at a later position.
+
+An entry that cannot be decoded counts as empty. The state remembers it, and its receipts get new positions: readers
+that had read it find them a second time, with the same commit keys.
 """
 
 import contextlib
@@ -21,7 +24,7 @@ from sandur.catalog.record_versions import Record
 from sandur.errors import Busy, Damaged, SwapLost, Unavailable
 from sandur.operations.lake import Lake
 from sandur.pipeline.tasks import portions
-from sandur.storage.cell import Cell, Versioned
+from sandur.storage.cell import Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT, ObjectStore, get_many, list_pages
 from sandur.storage.encoding import decode_record
 from sandur.storage.layout import Layout
@@ -31,6 +34,7 @@ APPENDS_MAX: Final = 1_000_000
 LISTED_AT_ONCE: Final = 50_000
 ENTRIES_AT_ONCE: Final = 64
 DATES_REMEMBERED_MAX: Final = 4
+RECOVERIES_MAX: Final = 10
 STATE: Final = "state"
 FEED: Final = "feed"
 """The folder of the log, and the name of its watermark in a dataset."""
@@ -74,11 +78,15 @@ class Day(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FeedState(Record, frozen=True, kw_only=True):
-    """A summary of the feed up to `sequence`. The log is the truth; later entries are added when it is read."""
+    """A summary of the feed up to `sequence`. The log is the truth; later entries are added when it is read.
+
+    `damaged` are the entries that could not be decoded. Their receipts are not in `days`, so they are found again.
+    """
 
     sequence: int = 0
     next_position: int = 0
     days: dict[str, Day] = msgspec.field(default_factory=dict)
+    damaged: tuple[int, ...] = ()
 
 
 def entry_key(layout: Layout, sequence: int, log: Log = RECEIPTS) -> str:
@@ -131,7 +139,7 @@ class Feed:
         # Receipts that others appended since our listing: we may have found them too, and must not append them again.
         self._taken: set[str] = set()
         self.problems: tuple[str, ...] = ()
-        """Warnings about a damaged state."""
+        """Warnings about a damaged state, and about damaged entries."""
 
     async def catch_up(self) -> FeedState:
         """The current state: the stored one, and every entry after it."""
@@ -143,17 +151,25 @@ class Feed:
             entry = await self._entry(state.sequence + 1)
             if entry is None:
                 break
+            if isinstance(entry, DamagedEntry):
+                state = self._without(state, entry)
+                continue
             self._taken.update(entry.receipts)
             state = self._with_entry(state, entry)
         self._state = state
         return state
 
-    async def advance(self) -> FeedState:
+    async def advance(self, *, unread_after: int | None = None) -> FeedState:
         """Append every receipt without a position, and return the new state.
 
-        Afterwards every receipt that existed at the call has a position, and keeps it even when it is collected.
+        Afterwards every receipt that existed at the call has a position, and keeps it even when it is collected. A
+        reader that has read the entries up to `unread_after` says so: damage behind it is looked for first.
         """
+        if unread_after is not None:
+            await self.recover(unread_after)
         held = await self._read_state()
+        if held and self._state and set(held.value.damaged) - set(self._state.damaged):
+            self._forget(held.value)  # Another process found damage in an entry that we count as read.
         before = (await self.catch_up()).sequence
         self._taken.clear()
         found: list[str] = []
@@ -167,6 +183,27 @@ class Feed:
             with contextlib.suppress(SwapLost):  # Another writer saved a state, which saves the next reader as much.
                 await self._cell.swap(state, expected=held.version if held else ABSENT)
         return state
+
+    async def recover(self, after: int) -> None:
+        """Look for damage in the entries behind `after`; `advance` gives new positions to their receipts."""
+        for _ in range(RECOVERIES_MAX):
+            held = await self._read_state()
+            if held is None:
+                return  # Without a stored state, every reader decodes the log itself.
+            damaged = await self._damaged(range(after + 1, held.value.sequence + 1))
+            new = [one for one in damaged if one.sequence not in held.value.damaged]
+            if not new:
+                return
+            self._known.clear()
+            numbers = {one.sequence for one in new}
+            days = {date: await self._counted(date, day, numbers) for date, day in held.value.days.items()}
+            state = replace(held.value, days=days, damaged=(*held.value.damaged, *sorted(numbers)))
+            with contextlib.suppress(SwapLost):  # Another writer saved a state: look again.
+                await self._cell.swap(state, expected=held.version)
+                self._forget(state)
+                self.problems += tuple(map(str, new))
+                return
+        raise Busy(f"feed: lost {RECOVERIES_MAX} races to note a damaged entry")
 
     async def passed(self, receipts: Sequence[str], upto: int) -> Sequence[str]:
         """The receipts whose newest position is in an entry up to `upto`; receipts without a position are left out."""
@@ -186,11 +223,11 @@ class Feed:
         await self._append(receipts, keep_rest=False, is_again=True)
 
     async def receipts_of(self, entry: int) -> Entry:
-        """An existing entry; raises Unavailable if it is missing."""
+        """An existing entry, without receipts if it is damaged; raises Unavailable if it is missing."""
         found = await self._entry(entry)
         if found is None:
             raise Unavailable(f"feed: entry {entry} does not exist")
-        return found
+        return Entry(sequence=entry, first_position=0, receipts=()) if isinstance(found, DamagedEntry) else found
 
     async def _new_of(self, date: str, receipts: Sequence[str]) -> Sequence[str]:
         state = await self.catch_up()
@@ -225,6 +262,31 @@ class Feed:
             left = left[len(entry.receipts) :]
         raise Busy(f"feed: lost {APPENDS_MAX} races to append an entry")
 
+    def _without(self, state: FeedState, entry: "DamagedEntry") -> FeedState:
+        """The state after a damaged entry: its positions are not given to other receipts."""
+        self.problems += (str(entry),)
+        unused = state.next_position + ENTRY_RECEIPTS_MAX
+        return replace(state, sequence=entry.sequence, next_position=unused, damaged=(*state.damaged, entry.sequence))
+
+    def _forget(self, state: FeedState) -> None:
+        """Continue from a stored state."""
+        self._state = state
+        self._known.clear()
+
+    async def _damaged(self, sequences: Sequence[int]) -> "list[DamagedEntry]":
+        found: list[DamagedEntry] = []
+        for some in portions(sequences, ENTRIES_AT_ONCE):
+            entries = await gather_all(self._entry(sequence) for sequence in some)
+            found += [entry for entry in entries if isinstance(entry, DamagedEntry)]
+        return found
+
+    async def _counted(self, date: str, day: Day, damaged: set[int]) -> Day:
+        """The summary of a date without its damaged entries."""
+        if not any(first <= sequence <= last for first, last in day.entries for sequence in damaged):
+            return day
+        known = await self._known_of(date, day)
+        return Day(len(known), f"{digest_of(known):x}", day.entries)
+
     def _with_entry(self, state: FeedState, entry: Entry) -> FeedState:
         for date, receipts in _by_date(entry.receipts).items():
             if date in self._known:
@@ -251,7 +313,9 @@ class Feed:
             for key, found in zip(keys, await get_many(self._store, keys), strict=True):
                 if found is None:
                     raise Unavailable(f"feed: entry {key} with receipts of {date} does not exist")
-                yield _decoded(key, found.data)
+                entry = _decoded(key, found.data)
+                if isinstance(entry, Entry):
+                    yield entry
 
     async def _read_state(self) -> Versioned[FeedState] | None:
         """The stored state; an empty one if it is damaged, because the log has everything."""
@@ -264,17 +328,28 @@ class Feed:
             self.problems = (f"{error}; the feed is read from its beginning",)
             return Versioned(FeedState(), found.version)
 
-    async def _entry(self, sequence: int) -> Entry | None:
+    async def _entry(self, sequence: int) -> "Entry | DamagedEntry | None":
         key = entry_key(self._layout, sequence, self._log)
         found = await self._store.get(key)
         return _decoded(key, found.data) if found else None
 
 
-def _decoded(key: str, data: bytes) -> Entry:
+class DamagedEntry(NamedTuple):
+    """An entry that cannot be decoded."""
+
+    key: str
+    sequence: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"feed: entry {self.key} is damaged: {self.reason}; its receipts get new positions"
+
+
+def _decoded(key: str, data: bytes) -> Entry | DamagedEntry:
     try:
         return msgspec.json.decode(data, type=Entry)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unavailable(f"feed: entry {key} is damaged: {error}") from error
+        return DamagedEntry(key, int(key.rpartition("/")[2].removesuffix(".json")), str(error))
 
 
 async def list_dates(store: ObjectStore, folder: str) -> AsyncIterator[tuple[str, Sequence[str]]]:

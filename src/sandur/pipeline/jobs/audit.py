@@ -23,9 +23,9 @@ def run(context: JobContext) -> JobReport:
     """Publish every batch that has been written since the last run: the watermark is published with the rows."""
     context.progress("append new batches to the audit feed")
     feed = Feed(context.lake, AUDIT_BATCHES)
-    state = context.wait(feed.catch_up() if context.dry_run else feed.advance())
     publication = Publication(context)
     after = publication.dataset(AUDIT).watermark.get(AUDIT_FEED, 0)
+    state = context.wait(feed.catch_up() if context.dry_run else feed.advance(unread_after=after))
     context.progress("read audit records")
     positions = {"after": str(after), "upto": str(state.sequence)}
     rows = context.persist(read_frame(context.spark, AuditFeedSource({**context.source_options, **positions})))

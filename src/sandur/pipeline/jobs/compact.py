@@ -28,9 +28,9 @@ def run(context: JobContext) -> JobReport:
     """Process every receipt since the last run exactly once: the watermark is published with the rows."""
     context.progress("append new receipts to the feed")
     feed = Feed(context.lake)
-    state = context.wait(feed.catch_up() if context.dry_run else feed.advance())
     publication = Publication(context)
     after = publication.dataset(COMMITS).watermark.get(FEED, 0)
+    state = context.wait(feed.catch_up() if context.dry_run else feed.advance(unread_after=after))
     work = _Compaction(context, publication, after=after, upto=state.sequence)
     work.publish()
     refused = system_tables.refresh(context, publication.manifest, (COMMITS, TIMELINE, ACTIVITY, QUARANTINE))

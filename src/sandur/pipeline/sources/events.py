@@ -68,12 +68,14 @@ class FeedStreamReader(DataSourceStreamReader):
 
     def latestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """Give new receipts a position, and return the newest entry."""
-        blocking = self._open()
-        self._feed = self._feed or Feed(blocking.lake)
-        return {_SEQUENCE: blocking.wait(self._feed.advance()).sequence}
+        blocking, feed = self._open()
+        return {_SEQUENCE: blocking.wait(feed.advance()).sequence}
 
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
-        return slices(self._open(), start[_SEQUENCE], end[_SEQUENCE])
+        """The entries of a batch. A damaged one is empty, and the next batch has its receipts."""
+        blocking, feed = self._open()
+        blocking.wait(feed.recover(start[_SEQUENCE]))
+        return slices(blocking, start[_SEQUENCE], end[_SEQUENCE])
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         return read_slice(self.options, Slice(*partition.value)) if partition else iter(())
@@ -82,9 +84,10 @@ class FeedStreamReader(DataSourceStreamReader):
         if self._blocking:
             self._blocking.close()
 
-    def _open(self) -> BlockingLake:
+    def _open(self) -> tuple[BlockingLake, Feed]:
         self._blocking = self._blocking or open_lake(self.options)
-        return self._blocking
+        self._feed = self._feed or Feed(self._blocking.lake)
+        return self._blocking, self._feed
 
 
 class SandurEvents(RangeSource):
