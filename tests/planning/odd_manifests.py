@@ -39,9 +39,9 @@ def number(chance: random.Random, width: int) -> int:
     return found if chance.random() < 0.5 else -found - 1
 
 
-def avro_file(schema: Schema, blocks: list[tuple[int, bytes]]) -> bytes:
-    """A container file of blocks, each with the number of records that it declares."""
-    header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null", "partition-spec-id": b"3"}
+def avro_file(schema: Schema, blocks: list[tuple[int, bytes]], *, codec: str = "null") -> bytes:
+    """A container file of blocks, each with the number of records that it declares and its compressed bytes."""
+    header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec.encode(), "partition-spec-id": b"3"}
     entries = b"".join(_bytes(name.encode()) + _bytes(value) for name, value in header.items())
     sync = b"S" * 16
     parts = [varint(count) + _bytes(block) + sync for count, block in blocks]

@@ -4,6 +4,7 @@ import asyncio
 import random  # noqa: TID251 - seeded
 import tracemalloc
 import uuid
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -242,13 +243,21 @@ def test_a_named_type_can_be_referenced(count: int) -> None:
     assert found.column("value_counts.5").to_pylist() == [70] * count
 
 
-@pytest.mark.parametrize(("count", "is_beside"), [(100, False), (6_000, True)])
-async def test_many_entries_in_few_bytes_are_decoded_in_a_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, *, is_beside: bool
+def _deflated(data: bytes) -> bytes:
+    found = open_container(data)
+    blocks = [(count, zlib.compress(raw, wbits=-15)) for count, raw in found.inflated()]
+    return avro_file(found.schema, blocks, codec="deflate")
+
+
+@pytest.mark.parametrize(("count", "path_bytes", "is_beside"), [(100, 0, False), (6_000, 0, True), (8, 3 << 20, True)])
+async def test_much_content_in_few_bytes_is_decoded_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, path_bytes: int, *, is_beside: bool
 ) -> None:
     file = {"file_path": "string", "file_format": "string", "partition": record("r102", [])}
     file |= {"record_count": "long", "file_size_in_bytes": "long"}
-    (tmp_path / "m.avro").write_bytes(manifest(count, file, bytes(4)))
+    data = _deflated(manifest(count, file, varint(path_bytes) + bytes(path_bytes + 3)))
+    assert len(data) < 256 << 10
+    (tmp_path / "m.avro").write_bytes(data)
     beside: list[object] = []
     in_thread = asyncio.to_thread
 

@@ -70,6 +70,13 @@ class Container:
             yield block.records, raw
 
     @property
+    def inflated_bytes_max(self) -> int:
+        """The most bytes that the blocks can become, by their codec; they are not decompressed for this."""
+        bound = min(INFLATED_MAX, uncompressed_bytes_max(len(self.data)))
+        ratio = _RATIOS_MAX.get(self.codec)
+        return bound if ratio is None else min(bound, ratio * len(self.data))
+
+    @property
     def records(self) -> int:
         """The number of records that the block headers declare."""
         return sum(block.records for block in self.blocks)
@@ -172,6 +179,9 @@ def _snappy(data: bytes, bytes_max: int) -> bytes:
         raise ValueError("the file holds too many bytes")
     return bytes(cramjam.snappy.decompress_raw(raw))
 
+
+# How much a format can shrink its input at most. Zstandard has no such limit.
+_RATIOS_MAX: Final[Mapping[str, int]] = {"null": 1, "deflate": 1_032, "snappy": 22}
 
 # The codecs that Iceberg's writers use.
 _CODECS: Final[Mapping[str, Callable[[bytes, int], bytes]]] = {

@@ -222,12 +222,20 @@ def decode_manifest(data: bytes, *, location: str) -> ManifestColumns:
         raise _unreadable("manifest", location, error) from error
 
 
-def declared_records(data: bytes) -> int:
-    """The number of records that an Avro file declares; 0 if the data is not an Avro file."""
+class DeclaredSize(NamedTuple):
+    """The number of records that an Avro file declares, and the most bytes that it can become."""
+
+    records: int
+    inflated_bytes_max: int
+
+
+def declared_size(data: bytes) -> DeclaredSize:
+    """The size of an Avro file before it is decompressed; zeros if the data is not an Avro file."""
     try:
-        return open_container(data).records
+        container = open_container(data)
+        return DeclaredSize(container.records, container.inflated_bytes_max)
     except _BROKEN:
-        return 0
+        return DeclaredSize(0, 0)
 
 
 def manifest_layout(partition: Sequence[PartitionColumn]) -> Layout:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sandur.catalog.locations import checked_location
 from sandur.errors import Invalid, NotFound
 from sandur.iceberg.scan.columns import ManifestColumns
-from sandur.iceberg.scan.manifests import ManifestFile, declared_records, decode_manifest, decode_manifest_list
+from sandur.iceberg.scan.manifests import ManifestFile, declared_size, decode_manifest, decode_manifest_list
 from sandur.iceberg.snapshots import Snapshot
 from sandur.operations.lake import Lake
 from sandur.operations.planning.cache import PlanningCache
@@ -26,11 +26,12 @@ ENTRIES_AHEAD_MAX: Final = 100_000
 MANIFEST_BYTES_MAX: Final = 1 << 30
 _LIST_ENTRY_BYTES: Final = 600
 # Up to here, decoding takes less than the five milliseconds for which one thread may hold the interpreter anyway. The
-# number of records is for files that are much larger than they look, such as zeros.
+# number of records and of decompressed bytes is for files that are much larger than they look, such as zeros.
 _SMALL_MANIFEST_BYTES: Final = 256 << 10
 _SMALL_MANIFEST_RECORDS: Final = 5_000
 _SMALL_LIST_BYTES: Final = 32 << 10
 _SMALL_LIST_RECORDS: Final = 500
+_SMALL_INFLATED_BYTES: Final = 16 << 20
 
 
 class Manifests:
@@ -52,7 +53,7 @@ class Manifests:
         if cached is not None:
             return cached
         data = await self._read(location)
-        is_long = len(data) > _SMALL_LIST_BYTES or declared_records(data) > _SMALL_LIST_RECORDS
+        is_long = _is_long(data, bytes_max=_SMALL_LIST_BYTES, records_max=_SMALL_LIST_RECORDS)
         found = await run_aside(partial(decode_manifest_list, data, location=location), is_long=is_long)
         self.cache.manifests.put(("list", location), found, len(found) * _LIST_ENTRY_BYTES)
         return found
@@ -97,7 +98,7 @@ class Manifests:
                 # The first array that Arrow makes imports pandas, if it is installed. That takes a second.
                 await asyncio.to_thread(pa.array, [0])
                 cache.is_warm = True
-            is_long = len(data) > _SMALL_MANIFEST_BYTES or declared_records(data) > _SMALL_MANIFEST_RECORDS
+            is_long = _is_long(data, bytes_max=_SMALL_MANIFEST_BYTES, records_max=_SMALL_MANIFEST_RECORDS)
             columns = await run_aside(partial(decode_manifest, data, location=location), is_long=is_long)
         cache.put(("manifest", location), columns, columns.size_bytes)
         return columns
@@ -135,6 +136,12 @@ class Manifests:
             for task in ahead:
                 if not task.cancel() and not task.cancelled():
                     task.exception()  # Retrieved, so that asyncio does not report it.
+
+
+def _is_long(data: bytes, *, bytes_max: int, records_max: int) -> bool:
+    """Whether decoding a file may take long: because of its size, its records, or what it can inflate to."""
+    size = declared_size(data)
+    return len(data) > bytes_max or size.records > records_max or size.inflated_bytes_max > _SMALL_INFLATED_BYTES
 
 
 async def run_aside(work: Callable[[], T], *, is_long: bool) -> T:
