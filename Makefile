@@ -36,7 +36,7 @@ $(NPM_SERVERS):
 
 test: $(READY) $(NPM_SERVERS) ## Run the checks and the tests
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m tests.side_by_side
+	@$(BIN)/python -m pytest --numprocesses=2 --dist=loadgroup --no-loadscope-reorder
 
 # Only some of them: make slow TESTS=tests/pipeline
 slow: $(READY) ## Run the tests that take minutes (make test leaves them out)

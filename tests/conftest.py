@@ -63,3 +63,15 @@ def oidc(running_oidc_provider: OidcProvider) -> OidcProvider:
     """The same provider as it was after its start, whatever an earlier test did to it. Its newest keys stay."""
     running_oidc_provider.reset()
     return running_oidc_provider
+
+
+_SHARING_FOLDER = "tests/pipeline"
+"""A folder whose tests share a session of Spark, which takes long to start."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of two processes, run the tests of one file, or of a folder that shares something, in the same one."""
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        group = _SHARING_FOLDER if file.startswith(f"{_SHARING_FOLDER}/") else file
+        item.add_marker(pytest.mark.xdist_group(group))

@@ -25,14 +25,15 @@ def free_ports(count: int) -> list[int]:
     """Free ports, each with a free twin `TWIN_OFFSET` above it.
 
     They are below the ephemeral range, so that no connection takes one before the server does. Processes that run tests
-    side by side (`tests/side_by_side.py`) choose from different ones.
+    side by side choose from different ones.
     """
-    part, _, parts = os.environ.get("PYTEST_PART", "1/1").partition("/")
+    parts = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    part = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % parts
     found: list[int] = []
     with contextlib.ExitStack() as held:
         for _ in range(_PORT_TRIES_MAX):
             chosen = int.from_bytes(os.urandom(4)) % TWIN_OFFSET
-            port = _FIRST_PORT + chosen - chosen % int(parts) + int(part) - 1
+            port = _FIRST_PORT + chosen - chosen % parts + part
             if all(_is_held(held, candidate) for candidate in (port, port + TWIN_OFFSET)):
                 found.append(port)
             if len(found) == count:
