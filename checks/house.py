@@ -83,11 +83,11 @@ def read_modules(source: Path) -> Sequence[Module]:
 
 def _shape(modules: Sequence[Module]) -> Iterator[Measure]:
     lines = sum(len(module.lines) for module in modules)
-    yield Measure("modules / lines in src", f"{len(modules)} / {lines:,}", "≤ 280 / ≤ 50,000")
+    yield Measure("modules / lines in src", f"{len(modules)} / {lines:,}", "≤ 330 / ≤ 57,000")
     median = statistics.median(len(module.lines) for module in modules if not module.is_package)
     yield Measure("median file, lines", f"{median:.0f}", "130–200")
     single = with_one_importer(modules)
-    yield Measure("modules with one importer", str(len(single)), "≤ 40", single)
+    yield Measure("modules with one importer", str(len(single)), "≤ 50", single)
 
 
 def _requests(tree: Path) -> Iterator[Measure]:

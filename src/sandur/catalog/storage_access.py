@@ -27,6 +27,10 @@ _FIELDS: Final = {
 }
 
 
+_TEXTS: Final = ("endpoint", "region", "sts_endpoint", "access_key_id", "account_name")
+"""The fields of a request that a credential keeps as they are."""
+
+
 class ServiceAccount(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a key file of Google Cloud that are used. Other parts are not kept."""
 
@@ -108,17 +112,10 @@ def checked_storage(request: StorageRequest, *, has_role: bool) -> StorageFields
         raise Invalid(f"Invalid storage: it has fields of {' and '.join(clouds)}; a credential is for one cloud")
     _check_pairs(given)
     _check_texts(request)
-    account = request.service_account
-    fields = StorageFields(
-        access="none",
-        endpoint=request.endpoint or "",
-        region=request.region or "",
-        path_style=request.path_style,
-        sts_endpoint=request.sts_endpoint or "",
-        access_key_id=request.access_key_id or "",
-        account_name=request.account_name or "",
-        service_account_email=account.client_email if account else "",
-    )
+    texts = {name: text for name in _TEXTS if (text := getattr(request, name))}
+    fields = replace(StorageFields(access="none", path_style=request.path_style), **texts)
+    if request.service_account:
+        fields = replace(fields, service_account_email=request.service_account.client_email)
     return replace(fields, access=_checked_access(request.access or "", fields, has_role=has_role))
 
 
@@ -140,18 +137,21 @@ def _checked_access(text: str, fields: StorageFields, *, has_role: bool) -> Clie
     wanted = next((known for known in get_args(ClientAccess) if known == text), None)
     if text and wanted is None:
         raise Invalid(f"Invalid storage.access: expected one of {', '.join(get_args(ClientAccess))}")
-    has_keys = bool(fields.access_key_id)
     if fields.account_name or fields.service_account_email:
         if wanted in {"sign", "static"}:
             raise Invalid(f"Invalid storage.access {wanted}: it is for S3 only; expected vend or none")
         return wanted or "vend"
+    _check_s3_access(wanted, has_keys=bool(fields.access_key_id), has_role=has_role)
+    return wanted or "vend"
+
+
+def _check_s3_access(wanted: ClientAccess | None, *, has_keys: bool, has_role: bool) -> None:
     if wanted is None and not has_role:
         raise Invalid("storage.access is missing: without aws_iam_role it must be sign, static or none")
     if wanted == "vend" and not has_role:
         raise Invalid("Invalid storage.access vend: temporary credentials of S3 need aws_iam_role")
     if wanted in {"sign", "static"} and not has_keys:
         raise Invalid(f"Invalid storage.access {wanted}: it needs storage.access_key_id and storage.secret_access_key")
-    return wanted or "vend"
 
 
 def _check_pairs(given: frozenset[str]) -> None:

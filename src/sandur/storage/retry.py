@@ -50,7 +50,7 @@ class RetryingStore:
         return await self._read(lambda: self._inner.get_if_changed(key, seen=seen))
 
     async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
-        return await self._read(lambda: self._inner.are_current(versions))
+        return await retried(lambda: self._inner.are_current(versions), self._clock, self._settings)
 
     async def head(self, key: str) -> Listed | None:
         return await self._read(lambda: self._inner.head(key))

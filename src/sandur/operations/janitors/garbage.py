@@ -145,24 +145,29 @@ class _Run:
         if self._room <= 0:
             return after
         owners = await self._known_owners()
-        waiting = sorted(plain for plain in owners.folders if plain > after)
-        found: dict[str, Sequence[str]] = {}
-        room, cut = self._room, ""
-        while waiting and room > 0:
-            some, waiting = waiting[:VISITS_AT_ONCE], waiting[VISITS_AT_ONCE:]
-            folders = [owners.folders[plain] for plain in some]
-            garbage = await gather_in_batches(folders, self._garbage_names, at_once=VISITS_AT_ONCE)
-            for plain, names in zip(some, garbage, strict=True):
-                if names and room > 0:
-                    found[plain] = names[:room]
-                    room -= len(names)
-                if room <= 0:
-                    cut = cut or plain
+        found, cut = await self._find(owners, after)
         removed = await self._remove_again(owners, found)
         if not cut:
             return None
         # A cut folder is visited again, unless nothing of it could be deleted.
         return max((plain for plain in owners.folders if plain < cut), default="") if removed.get(cut) else cut
+
+    async def _find(self, owners: Owners, after: str) -> tuple[Mapping[str, Sequence[str]], str]:
+        """The garbage of the folders behind a position, within the bound; and the folder that reached the bound."""
+        found: dict[str, Sequence[str]] = {}
+        room = self._room
+        waiting = sorted(plain for plain in owners.folders if plain > after)
+        for start in range(0, len(waiting), VISITS_AT_ONCE):
+            some = waiting[start : start + VISITS_AT_ONCE]
+            folders = [owners.folders[plain] for plain in some]
+            garbage = await gather_in_batches(folders, self._garbage_names, at_once=VISITS_AT_ONCE)
+            for plain, names in zip(some, garbage, strict=True):
+                if names:
+                    found[plain] = names[:room]
+                    room -= len(names)
+                if room <= 0:
+                    return found, plain
+        return found, ""
 
     async def _garbage_names(self, folder: Folder) -> Sequence[str]:
         found = await self._guard("metadata_files", folder.location, metadata.garbage_in_folder(self._lake, *folder))
@@ -195,9 +200,8 @@ class _Run:
 
     async def _ownerless(self, after: str) -> str | None:
         """First metadata files in folders without an owner: creations that died before they wrote a pointer."""
-        lake = self._lake
-        for _ in range(PAGES_MAX):
-            page = await lake.store.list(lake.layout.tables_folder(), after=after or None)
+        lake, pages = self._lake, 0
+        async for page in list_pages(lake.store, lake.layout.tables_folder(), after=after or None):
             for listed in filter(self._is_old_first_file, page):
                 if self._room <= 0:
                     return after
@@ -206,10 +210,11 @@ class _Run:
                 if plain not in (await self._known_owners()).folders:
                     await self._remove("died_creates", location, metadata.garbage_without_owner(lake, location))
                 after = listed.key
-            if len(page) < LIST_LIMIT_MAX:
-                return None
-            after = page[-1].key
-        return after
+            pages += 1
+            if pages == PAGES_MAX and len(page) == LIST_LIMIT_MAX:
+                return page[-1].key
+            after = page[-1].key if page else after
+        return None
 
     def _is_old_first_file(self, listed: Listed) -> bool:
         age_ms = seconds_of(self._lake.settings.orphan_retention) * 1_000

@@ -153,18 +153,24 @@ class LocationClaims:
         others = [one for one in found.value.holders if not one.is_of(me)] if found else []
         blocking = [one for one in others if not may_share(one, me)]
         if blocking:
-            around = in_the_way(address, me, _values(await overlapping(self.lake.store, address)))
             here = [Seen(address, one) for one in blocking]
+            around = in_the_way(address, me, _values(await overlapping(self.lake.store, address)))
             if refusal := await self._judge([*here, *around], me):
                 return refusal
-            for one in here:
-                if not await fence(self.lake, one):
-                    return None
+            if not await self._fence_all(here):
+                return None
         kept = (one for one in others if one not in blocking)
         written = in_place_of(found.value if found else None, LocationClaim(holders=(*kept, me)))
         if done := await cell.try_swap(written, expected=found.version if found else ABSENT):
             self._held[address] = done
         return None
+
+    async def _fence_all(self, seen: Sequence[Seen]) -> bool:
+        """Fence these owners; False if one has got its place in the meantime."""
+        for one in seen:
+            if not await fence(self.lake, one):
+                return False
+        return True
 
     async def _judge(self, seen: Sequence[Seen], me: Holder) -> Refusal | None:
         """P8: all in the way are judged before any of them is fenced."""
@@ -198,9 +204,8 @@ class LocationClaims:
         at = dict(claims)
         for address in dict.fromkeys(one.address for one in seen):
             here = [one for one in seen if one.address == address]
-            for one in here:
-                if not await fence(self.lake, one):
-                    return False
+            if not await self._fence_all(here):
+                return False
             # If this is lost, the claim was renewed, and the request that renewed it looks after this one.
             await remove_holders(self.lake, address, at[address], [one.holder for one in here])
         return True

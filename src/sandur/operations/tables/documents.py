@@ -284,7 +284,7 @@ async def load_table(
     lake: Lake, identifier: Identifier, *, snapshots: Snapshots = "all", if_none_match: str | None = None
 ) -> LoadedTable | NotModified:
     """The table as it is now; NotModified if the client's ETag matches it."""
-    document = await current_document(lake, identifier)
+    document = (await current_table(lake, identifier)).document
     if if_none_match is not None and if_none_match == etag_of(document.location, snapshots):
         return NotModified(if_none_match)
     return loaded_table(lake, document, snapshots=snapshots)
