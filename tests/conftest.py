@@ -69,6 +69,7 @@ _SHARING_FOLDER = "tests/pipeline"
 """A folder whose tests share a session of Spark, which takes long to start."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of two processes, run the tests of one file, or of a folder that shares something, in the same one."""
     for item in items:
