@@ -88,7 +88,6 @@ NAMED: Final = (
     Part("no-keys-flink", _KEYLESS, only="Flink"),
     Part("no-keys-spark", (*_KEYLESS, "test_keyless_spark.py"), only="Spark or keyless_spark"),
     Part("no-keys-delta", ("test_delta_bucket.py", "test_delta_rs_bucket.py", "test_duckdb_bucket.py")),
-    Part("signing", ("test_signed_requests.py",)),
     Part("opa", ("test_opa.py",)),
     Part("signing", ("test_signed_requests.py",)),
     Part("demo", ("test_demo.py",)),

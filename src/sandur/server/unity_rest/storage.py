@@ -8,7 +8,6 @@ import msgspec
 from sandur.catalog.credential_properties import unity_fields
 from sandur.catalog.identifiers import identifier_from_parts
 from sandur.catalog.infos import Comment
-from sandur.catalog.locations import normalize_location
 from sandur.catalog.storage_access import StorageRequest
 from sandur.catalog.storage_registry import (
     AwsIamRole,
@@ -183,5 +182,5 @@ async def _answer_credentials(call: Call, locations: Sequence[str], *, writes: b
     credential = await credential_for(call.lake, locations, writes=writes)
     expires_ms = (credential.expires_ms if credential else 0) or call.lake.clock.now_ms() + _LIFETIME_MS
     fields = unity_fields(credential) if credential else {}
-    body = {**fields, "expiration_time": expires_ms, "url": normalize_location(locations[0])}
+    body = {**fields, "expiration_time": expires_ms, "url": locations[0]}
     return json_answer(msgspec.json.encode(body), NO_STORE)
