@@ -70,7 +70,7 @@ def ensure(event: Event | None) -> Step[bool]:
 
 
 def old_change(actor: str, key: str, rules: Rules, tries: int = 0) -> Step[str]:
-    """A server of version 1, which reads no format. It makes the record if there is none."""
+    """A server of version 1, which reads no format. It creates the record if it is absent."""
     version, record = yield from get(record_of(key))
     if record and record.version > 1 and "V1" in rules:
         return NEWER

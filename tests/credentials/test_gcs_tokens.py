@@ -259,7 +259,7 @@ async def test_an_endpoint_that_is_not_a_url_is_a_clear_failure(endpoint: str) -
 
 
 class SlowClock(FixedClock):
-    """Every look at it takes a second."""
+    """The clock advances by one second with each reading."""
 
     def now_ms(self) -> int:
         self.advance(1_000)

@@ -10,7 +10,7 @@ from sandur.catalog.storage_access import StorageRequest, StorageSecrets
 from sandur.catalog.storage_registry import AwsIamRole, Credential, CredentialUpdate
 from sandur.clock import SystemClock
 from sandur.errors import BadRequest, Unfit
-from sandur.operations.credentials.sealing import Sealing, new_sealing_key, reseal, sealing_keys
+from sandur.operations.credentials.sealed_secrets import Sealing, new_sealing_key, reseal, sealing_keys
 from sandur.operations.lake import Lake
 from sandur.operations.unity import registry
 from sandur.storage.contract import ObjectStore

@@ -10,7 +10,7 @@ from sandur.catalog.storage_registry import AwsIamRole, CredentialUpdate
 from sandur.clock import SystemClock
 from sandur.errors import ServiceRefused
 from sandur.operations.credentials.profiles import profile_of, read_profiles
-from sandur.operations.credentials.sealing import new_sealing_key
+from sandur.operations.credentials.sealed_secrets import new_sealing_key
 from sandur.operations.lake import Lake, complete_new_store
 from sandur.operations.unity import registry
 from sandur.storage.memory import MemoryStore

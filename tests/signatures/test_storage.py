@@ -16,7 +16,7 @@ from sandur.catalog.signed_requests import Home, StorageRequest, judge
 from sandur.catalog.storage_profiles import Keys
 from sandur.clock import SystemClock
 from sandur.errors import Forbidden
-from sandur.operations.credentials.sealing import new_sealing_key
+from sandur.operations.credentials.sealed_secrets import new_sealing_key
 from sandur.settings import Settings
 from sandur.storage.credentials.delete_checks import compares_bodies
 from sandur.storage.credentials.signatures import signed_headers

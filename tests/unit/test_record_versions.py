@@ -10,9 +10,9 @@ from sandur.catalog.record_versions import FIRST, MINORS, NEWEST, Record, StoreF
 from sandur.errors import Damaged, NewerRecord, Unavailable, Unfit
 from sandur.storage.cell import Cell
 from sandur.storage.contract import ABSENT
-from sandur.storage.encoding import RecordForm, decode_record, encode_record
 from sandur.storage.layout import STORE_FORMAT
 from sandur.storage.memory import MemoryStore
+from sandur.storage.record_form import RecordForm, decode_record, encode_record
 from tests.fakes.fixed_clock import FixedClock
 
 KEY = "a/cell"

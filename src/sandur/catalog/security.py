@@ -173,7 +173,7 @@ ANONYMOUS: Final = Caller("anonymous", "anonymous")
 class Decision(NamedTuple):
     """One decision about a request, for its audit record. `catalog` is the name of the catalog that the link is in.
 
-    `restrictions` are what the caller must apply to a table that it may use; None if there are none.
+    `restrictions` are what the caller must apply to a table that it may use; None without restrictions.
     """
 
     link: Link
@@ -341,7 +341,7 @@ class Authority:
             if self.accepts(caller):
                 link, verdict = chain[-1], self.decide(caller, chain, rule)
                 # Below a catalog, its name belongs to the name of the securable.
-                catalog = chain[1].name if len(chain) > 2 and chain[1].type == "catalog" else ""  # noqa: PLR2004
+                catalog = next((above.name for above in chain[:-1] if above.type == "catalog"), "")
                 restrictions = self.restrictions_for(caller, link) if link.type == "table" else None
                 found = Decision(link, rule, verdict, self.manifest.number, catalog, restrictions)
             if len(self._decisions) >= _DECISIONS_MAX:

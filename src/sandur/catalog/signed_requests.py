@@ -172,7 +172,7 @@ def possible_locations(request: StorageRequest) -> Sequence[str]:
 
 
 def _named(request: StorageRequest, uri: "_Uri", text: str) -> str:
-    """The bucket and the key in a path, or the key that a query or body names; empty if there is none."""
+    """The bucket and the key in a path, or the key that a query or body names; empty without a key."""
     bucket, _, raw_key = text.partition("/")
     if raw_key:
         key = _key(raw_key)
@@ -371,7 +371,7 @@ def _check_object_query(method: str, parameters: Sequence[tuple[str, str]]) -> N
     names = {name for name, _ in parameters} - {"x-id"}
     allowed = _OBJECT_QUERIES.get(method)
     if allowed is None:
-        raise refusal(f"its method {_quoted(method)} is none of {', '.join(_OBJECT_QUERIES)}")
+        raise refusal(f"its method {_quoted(method)} is not one of {', '.join(_OBJECT_QUERIES)}")
     if names not in allowed:
         texts = ", ".join(map(_quoted, sorted(names))) or "no parameters"
         raise refusal(f"{method} of an object is not signed with {texts}")

@@ -270,7 +270,7 @@ def recover_admin(
 @administration.command("sealing-key")
 def create_sealing_key() -> None:
     """Print a new key for the setting sealing_keys, which seals the secrets of storage credentials."""
-    from sandur.operations.credentials.sealing import new_sealing_key  # noqa: PLC0415 - starts fast
+    from sandur.operations.credentials.sealed_secrets import new_sealing_key  # noqa: PLC0415 - starts fast
 
     typer.echo(new_sealing_key())
 

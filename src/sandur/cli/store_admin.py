@@ -18,7 +18,7 @@ from sandur.clock import SystemClock
 from sandur.errors import BadRequest, Unavailable, Unfit
 from sandur.operations.containers.catalogs import create_catalog, ensure_default_catalog, list_catalogs
 from sandur.operations.credentials.profiles import own_store_profile
-from sandur.operations.credentials.sealing import reseal
+from sandur.operations.credentials.sealed_secrets import reseal
 from sandur.operations.credentials.vend import probe_access
 from sandur.operations.dry_run import DryRunStore
 from sandur.operations.identity.bootstrap import recover

@@ -25,7 +25,7 @@ from sandur.operations.lake import CELLS_MAX, Lake, LruCache
 from sandur.operations.tables.names import ResolvedName, pointer_cell, resolve_name
 from sandur.storage.cell import Versioned, gather_all, gather_in_batches
 from sandur.storage.contract import Version
-from sandur.storage.encoding import decode_record
+from sandur.storage.record_form import decode_record
 from sandur.storage.shared_reads import SharedReads
 
 _SEGMENT_READS_AT_ONCE: Final = 64

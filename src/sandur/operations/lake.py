@@ -37,10 +37,10 @@ from sandur.operations.incidents import LOGGED, Incidents
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT, ObjectStore
-from sandur.storage.encoding import RecordForm
 from sandur.storage.layout import LOCATIONS_COMPLETE, STORE_FORMAT, TENANT_PREFIX, Layout, location_claim
 from sandur.storage.locations import Locations, address_of, connect
 from sandur.storage.probe import verify_store
+from sandur.storage.record_form import RecordForm
 
 AT_ONCE_MAX: Final = 256
 

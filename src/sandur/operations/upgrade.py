@@ -34,8 +34,8 @@ from sandur.operations.lake import Lakes
 from sandur.settings import Settings
 from sandur.storage.cell import Cell, gather_in_batches
 from sandur.storage.contract import Listed, ObjectStore, list_pages
-from sandur.storage.encoding import decode_record, read_format
 from sandur.storage.layout import LOCATION_CLAIMS, STORE_FORMAT, Layout
+from sandur.storage.record_form import decode_record, read_format
 
 AT_ONCE: Final = 32
 FAILURES_MAX: Final = 100

@@ -26,8 +26,8 @@ from sandur.operations.lake import Lake
 from sandur.pipeline.tasks import portions
 from sandur.storage.cell import Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT, ObjectStore, get_many, list_pages
-from sandur.storage.encoding import decode_record
 from sandur.storage.layout import Layout
+from sandur.storage.record_form import decode_record
 
 ENTRY_RECEIPTS_MAX: Final = 10_000
 APPENDS_MAX: Final = 1_000_000

@@ -26,7 +26,7 @@ from structlog.typing import EventDict, WrappedLogger
 
 from sandur.clock import Clock, SystemClock
 from sandur.errors import BadRequest, SandurError, Unfit
-from sandur.operations.credentials.sealing import sealing_keys
+from sandur.operations.credentials.sealed_secrets import sealing_keys
 from sandur.server.addresses import BACKLOG, bind_socket, check_exposure, port_of, resolve, setting_warnings
 from sandur.server.app import App
 from sandur.server.control.routes import CONTROL, WELL_KNOWN

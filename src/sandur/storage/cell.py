@@ -9,7 +9,7 @@ from sandur.catalog.record_versions import Record
 from sandur.clock import Clock
 from sandur.errors import Busy, OutcomeUnknown, SwapLost, Unavailable
 from sandur.storage.contract import ABSENT, UNCHANGED, Expected, ObjectStore, Stored, Unchanged, Version
-from sandur.storage.encoding import RecordForm, decode_record, encode_record, stamp
+from sandur.storage.record_form import RecordForm, decode_record, encode_record, stamp
 
 T = TypeVar("T", bound=Record)
 U = TypeVar("U", bound=Record)

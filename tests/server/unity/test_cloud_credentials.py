@@ -8,7 +8,7 @@ import pytest
 from obstore.exceptions import PermissionDeniedError
 
 from sandur.clock import SystemClock
-from sandur.operations.credentials.sealing import new_sealing_key
+from sandur.operations.credentials.sealed_secrets import new_sealing_key
 from sandur.settings import Settings
 from tests.credentials.gcs_client import gcs_client
 from tests.credentials.scripted_issuer import Answer, scripted_issuer

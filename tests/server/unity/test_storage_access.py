@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandur.catalog.storage_access import ServiceAccount, StorageRequest, StorageSecrets
-from sandur.operations.credentials.sealing import new_sealing_key
+from sandur.operations.credentials.sealed_secrets import new_sealing_key
 from sandur.settings import S3Settings
 from sandur.storage.memory import MemoryStore
 from tests.server.conftest import Catalogs

@@ -11,7 +11,7 @@ from obstore.exceptions import GenericError, PermissionDeniedError
 from obstore.store import S3Store
 
 from sandur.clock import SystemClock
-from sandur.operations.credentials.sealing import new_sealing_key
+from sandur.operations.credentials.sealed_secrets import new_sealing_key
 from sandur.settings import S3Settings, Settings
 from tests.server.audited import audited_server
 from tests.server.conftest import Catalogs

@@ -8,7 +8,7 @@ from sandur.catalog.storage_access import azure_profile, gcs_profile, s3_profile
 from sandur.catalog.storage_profiles import StorageProfile
 from sandur.catalog.storage_registry import Credential, ExternalLocation, StorageRegistry, credential_of
 from sandur.errors import ServiceRefused, Unavailable, Unfit
-from sandur.operations.credentials.sealing import Sealing
+from sandur.operations.credentials.sealed_secrets import Sealing
 from sandur.operations.lake import Lake
 from sandur.settings import environment_variable
 from sandur.storage.credentials import azure, gcs, s3
@@ -67,9 +67,8 @@ async def check_own_access(lake: Lake) -> None:
 class Profiles:
     """The profiles of all locations, by one state of the registry of credentials and external locations.
 
-    The credential of the external location that covers a location is its profile. A credential that says nothing about
-    storage is none. Otherwise, below the server's own root and the roots that its settings allow, it is the profile of
-    the settings.
+    The credential of the external location that covers a location is its profile, if it has a role or storage fields.
+    Otherwise, below the server's own root and the roots that its settings allow, it is the profile of the settings.
     """
 
     def __init__(self, lake: Lake, registry: StorageRegistry, version: str) -> None:

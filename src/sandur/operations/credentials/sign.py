@@ -25,8 +25,8 @@ from sandur.storage.contract import get_many
 from sandur.storage.credentials.delete_checks import compares_bodies
 from sandur.storage.credentials.s3 import profile_keys
 from sandur.storage.credentials.signatures import LIFETIME_MS, signed_headers
-from sandur.storage.encoding import decode_record
 from sandur.storage.layout import location_claim
+from sandur.storage.record_form import decode_record
 
 WRITE: Final = "write"
 """The situation of a request that changes files."""

@@ -53,7 +53,7 @@ class FileAccess(NamedTuple):
 class Delegated(NamedTuple):
     """The access that a request gives to its client; None without the right, or if clients get none.
 
-    `failure` is why there is none although the caller has the right to it.
+    `failure` is why it is missing although the caller has the right to it.
     """
 
     access: FileAccess | None = None

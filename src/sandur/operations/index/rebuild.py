@@ -36,7 +36,7 @@ from sandur.operations.index.truth import list_keys, list_written_names, read_en
 from sandur.operations.lake import Lake
 from sandur.storage.cell import Attempts, Cell, Versioned, gather_all, gather_in_batches
 from sandur.storage.contract import ABSENT, Expected, Version
-from sandur.storage.encoding import decode_record
+from sandur.storage.record_form import decode_record
 
 T = TypeVar("T", Manifest, Segment)
 

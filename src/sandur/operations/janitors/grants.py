@@ -19,8 +19,8 @@ from sandur.operations.lake import Lake
 from sandur.operations.security import SecurityChange, SecurityEdit
 from sandur.storage.cell import gather_in_batches
 from sandur.storage.contract import Listed
-from sandur.storage.encoding import decode_record
 from sandur.storage.layout import Layout
+from sandur.storage.record_form import decode_record
 
 _READS_AT_ONCE: Final = 16
 _SURELY_LATER_MS: Final = 60_000

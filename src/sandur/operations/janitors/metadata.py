@@ -29,7 +29,7 @@ from sandur.settings import seconds_of
 from sandur.splicing import decompress
 from sandur.storage.cell import Versioned, gather_in_batches
 from sandur.storage.contract import get_many, list_all
-from sandur.storage.encoding import decode_record
+from sandur.storage.record_form import decode_record
 
 FILES_AT_ONCE: Final = 16
 _FIRST_VERSION: Final = 0

@@ -23,8 +23,8 @@ from sandur.operations.lake import Lake
 from sandur.operations.locations.owners import Standing, fence, standing_of
 from sandur.storage.cell import Attempts, Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT, ObjectStore, get_many, list_all
-from sandur.storage.encoding import decode_record
 from sandur.storage.layout import LOCATIONS_COMPLETE, location_claim, location_claims_below, parse_location_claim
+from sandur.storage.record_form import decode_record
 
 Found = tuple[Address, Versioned[LocationClaim]]
 Places = Mapping[Address, str]

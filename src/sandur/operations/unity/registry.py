@@ -51,7 +51,7 @@ from sandur.operations.access import (
     viewer_of,
 )
 from sandur.operations.containers.records import RecordChange, with_creation
-from sandur.operations.credentials.sealing import Sealing
+from sandur.operations.credentials.sealed_secrets import Sealing
 from sandur.operations.index.lists import read_page
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims, release_places

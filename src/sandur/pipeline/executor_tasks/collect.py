@@ -23,7 +23,7 @@ from sandur.pipeline.tasks import ArrowTask, Row, column_names, lake_task, recor
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 from sandur.storage.cell import gather_all
 from sandur.storage.contract import Listed, Version, get_many
-from sandur.storage.encoding import decode_record
+from sandur.storage.record_form import decode_record
 
 Outcome = Literal["removed", "settled", "kept", "changed", "failed"]
 

@@ -49,7 +49,7 @@ def _accepted(header: str) -> frozenset[ClientAccess]:
 def access_fields(
     call: Call, identifier: Identifier, delegated: Delegated, path: str, *, is_staged: bool = False
 ) -> tuple[bytes, bytes]:
-    """The properties of the client and its storage credentials, both as JSON; empty if there are none.
+    """The properties of the client and its storage credentials, both as JSON; empty without access.
 
     `path` is that of the table: below it the client gets new credentials and signatures. An access that failed is
     logged: its client gets the metadata alone.

@@ -78,7 +78,7 @@ async def issue(profile: StorageProfile, scope: AccessScope, clock: Clock) -> St
 
 
 def _exchanged(answer: IssuerAnswer, source: str) -> _Exchanged:
-    """The token in the answer. Raises Unavailable or ServiceRefused if there is none that is confined."""
+    """The token in the answer. Raises Unavailable or ServiceRefused without a confined token."""
     if answer.status != 200:  # noqa: PLR2004 - OK
         raise ServiceRefused(f"{_ISSUER} refuses: {_reason(answer)}; check the account of the server")
     try:

@@ -105,7 +105,7 @@ async def profile_keys(profile: StorageProfile) -> Keys:
 
 
 def _environment_keys() -> Keys | None:
-    """The keys of the environment, as botocore finds and refreshes them; None if there are none."""
+    """The keys of the environment, as botocore finds and refreshes them; None without keys."""
     from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - large
 
     try:
@@ -184,7 +184,7 @@ def _issued(answer: bytes, url: str) -> tuple[Keys, int]:
 
 
 def _error_code(answer: bytes) -> str:
-    """The code of an error; empty if there is none that is harmless to quote."""
+    """The code of an error; empty unless it is harmless to quote."""
     code = _fields(answer, "Error").get("Code", "")
     return code if code.isascii() and code.replace(".", "").isalnum() and len(code) <= 100 else ""  # noqa: PLR2004
 
