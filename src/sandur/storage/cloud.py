@@ -46,8 +46,6 @@ GcsCredentials = Callable[[], "GCSCredential"]
 
 _REFRESH_BEFORE = dt.timedelta(minutes=4)
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
-# The scope that Google documents for tokens that are exchanged. What the new token may do is up to its boundary.
-_EXCHANGE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _TOKEN_SECONDS_MAX = 10
 
 
@@ -79,16 +77,6 @@ def gcs_credentials(settings: GcsSettings, scope: str = _SCOPE) -> GcsCredential
         return GoogleCredentialProvider(account, request=request)  # type: ignore[arg-type]  # it is only called
     except (google.auth.exceptions.GoogleAuthError, OSError, ValueError) as error:
         raise Unfit(f"gs:// has no credentials: {' '.join(str(error).split())}") from error
-
-
-def gcs_token(settings: GcsSettings) -> "GCSCredential":
-    """A new token of the server itself, for an exchange. Blocks. Raises Unavailable if Google gives none."""
-    try:
-        return gcs_credentials(settings, _EXCHANGE_SCOPE)()
-    except Exception as error:  # noqa: BLE001 - google-auth is optional, so its errors have no name here
-        # Without its text: that may quote the answer of Google, or the path of the key file.
-        reason = f"{type(error).__name__}; check gcs.service_account, or Google's default credentials"
-        raise Unavailable(f"Google Cloud Storage: the server itself has no token: {reason}") from None
 
 
 class GcsRequests:

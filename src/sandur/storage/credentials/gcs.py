@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -13,12 +13,17 @@ from sandur.errors import ServiceRefused, Unavailable
 from sandur.settings import GcsSettings
 from sandur.storage.credentials.issuers import IssuerAnswer, send_to_issuer
 
+if TYPE_CHECKING:
+    from obstore.store import GCSCredential
+
 STS_ENDPOINT: Final = "https://sts.googleapis.com/v1/token"
 LIFETIME_SECONDS_MAX: Final = 12 * 3_600
 """No access token of Google is valid for longer."""
 
 _ISSUER: Final = "Google's Security Token Service"
 _ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a type
+# The scope that Google documents for tokens that are exchanged. What the new token may do is up to its boundary.
+_EXCHANGE_SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 _ERROR_CODE: Final = re.compile(r"[a-z_]{1,40}")
 _TOKEN: Final = re.compile(r"[!-~]{1,16384}")
 
@@ -51,12 +56,10 @@ async def issue(profile: StorageProfile, scope: AccessScope, clock: Clock) -> St
     It is valid for as long as the server's own token, from which it is made: that is Google's rule. Raises Unavailable
     if Google does not answer, ServiceRefused if it refuses, and Unsupported if the scope cannot be confined.
     """
-    from sandur.storage.cloud import gcs_token  # noqa: PLC0415 - imports obstore
-
     boundary = access_boundary(scope)
     started_ms = clock.now_ms()
     settings = GcsSettings(bearer_token=profile.bearer_token, service_account=profile.service_account)
-    source = await asyncio.to_thread(gcs_token, settings)
+    source = await asyncio.to_thread(_own_token, settings)
     form = {
         "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
         "requested_token_type": _ACCESS_TOKEN,
@@ -75,6 +78,18 @@ async def issue(profile: StorageProfile, scope: AccessScope, clock: Clock) -> St
     return StorageCredential(
         profile=profile, scope=scope, expires_ms=min(expiries_ms), oauth_token=exchanged.access_token
     )
+
+
+def _own_token(settings: GcsSettings) -> "GCSCredential":
+    """A new token of the server itself, for an exchange. Blocks. Raises Unavailable if Google gives none."""
+    from sandur.storage.cloud import gcs_credentials  # noqa: PLC0415 - imports obstore
+
+    try:
+        return gcs_credentials(settings, _EXCHANGE_SCOPE)()
+    except Exception as error:  # noqa: BLE001 - google-auth is optional, so its errors have no name here
+        # Without its text: that may quote the answer of Google, or the path of the key file.
+        reason = f"{type(error).__name__}; check gcs.service_account, or Google's default credentials"
+        raise Unavailable(f"Google Cloud Storage: the server itself has no token: {reason}") from None
 
 
 def _exchanged(answer: IssuerAnswer, source: str) -> _Exchanged:
