@@ -7,9 +7,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CHROMIUM := .tools/chromium/.ready
 NPM_SERVERS := .tools/azurite/.ready .tools/oidc-provider/.ready
 
-.PHONY: help setup demo test slow check serve bench crash interop rck proof lock
+.PHONY: help setup demo test browser slow check serve bench crash simulate interop rck proof grpc-code lock
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,9 +35,20 @@ $(NPM_SERVERS):
 	@if command -v npm >/dev/null; then echo "Installing $(notdir $(@D)) ..."; npm ci --prefix $(@D) --silent --no-audit --no-fund >/dev/null; fi
 	@touch $@
 
-test: $(READY) $(NPM_SERVERS) ## Run the checks and the tests
+# The browser of the system. Without root and apt, the tests that need it are skipped with this reason.
+$(CHROMIUM):
+	@mkdir -p $(@D)
+	@if ! command -v chromium >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Installing chromium ..."; \
+	  { apt-get update -q && apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 || true; fi
+	@touch $@
+
+test: $(READY) $(NPM_SERVERS) $(CHROMIUM) ## Run the checks and the tests
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest --numprocesses=2 --dist=loadgroup --no-loadscope-reorder
+	@$(BIN)/python -m pytest --numprocesses=2 --dist=loadscope --no-loadscope-reorder
+
+browser: $(READY) $(NPM_SERVERS) $(CHROMIUM) ## Run the UI in a real browser; pictures of all pages go to .pictures/
+	@$(BIN)/python -m pytest -m "browser or not browser" tests/browser
 
 # Only some of them: make slow TESTS=tests/pipeline
 slow: $(READY) ## Run the tests that take minutes (make test leaves them out)
@@ -60,7 +72,11 @@ bench: $(READY) ## Run the benchmarks next to raw calls and peers; results go to
 	@$(BIN)/python -m bench
 
 crash: $(READY) ## Run the full crash matrix
-	@$(BIN)/python -m pytest -m crash tests/crash tests/chaos tests/operations tests/pipeline tests/statemachine
+	@$(BIN)/python -m pytest -m crash tests/crash tests/chaos tests/events tests/grpc tests/operations tests/pipeline tests/statemachine
+
+# By time or by seeds: make simulate SECONDS=600, make simulate SEEDS=200 FIRST=1000
+simulate: $(READY) ## Simulate many servers under faults, from seeds (docs/reliability.md)
+	@$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS),--seconds $(or $(SECONDS),60)) --first $(or $(FIRST),1)
 
 # An engine that needs its own environment installs it on first use, below .tools. One engine: make interop PARTS=duckdb.
 # Only the parts that failed or were interrupted: make interop PARTS=--resume
@@ -72,6 +88,9 @@ rck: $(READY) ## Run Iceberg's REST Compatibility Kit (needs Java 17 and Maven)
 
 proof: $(READY) ## Check the protocol models over all interleavings
 	@$(BIN)/python -m proof
+
+grpc-code: $(READY) ## Generate the code of the gRPC definitions again
+	@$(BIN)/python -m checks.grpc_code
 
 lock: ## Pin the dependencies again (versions and hashes)
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 requirements/bootstrap.in -o requirements/bootstrap.txt

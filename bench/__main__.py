@@ -9,14 +9,20 @@ BENCHMARKS: Final = (
     "storage",
     "iceberg_commit",
     "server",
+    "grpc",
     "security",
     "audit",
+    "events",
     "signing",
     "credentials",
     "planning",
     "unity",
     "delta",
     "pipeline",
+    "lineage",
+    "maintenance",
+    "ui",
+    "health",
 )
 
 

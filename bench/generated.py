@@ -8,8 +8,9 @@ from typing import Final
 
 import msgspec
 
+from sandur.catalog.events import Source
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import Catalog, Head, NameRecord, NamespaceRecord, Pointer, Source
+from sandur.catalog.records import Catalog, Head, NameRecord, NamespaceRecord, Pointer
 from sandur.operations.receipts import commit_key_of, receipt_key, receipt_of, tried_of
 from sandur.storage.layout import Layout
 from sandur.storage.locations import address_of

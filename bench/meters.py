@@ -32,7 +32,7 @@ class Meter:
         self._per_slice = max(1, calls // SLICES)
         self._walls: list[float] = []
         self._slices: list[float] = []
-        self._cpu = _cpu_seconds(pids)
+        self._cpu = cpu_seconds(pids)
         self._began = time.perf_counter()
 
     async def time(self, step: Callable[[int], Awaitable[httpx.Response]], call: int) -> None:
@@ -52,12 +52,12 @@ class Meter:
         )
 
     def _end_slice(self) -> None:
-        cpu = _cpu_seconds(self._pids)
+        cpu = cpu_seconds(self._pids)
         self._slices.append((cpu - self._cpu) / self._per_slice)
         self._cpu = cpu
 
 
-def _cpu_seconds(pids: Sequence[int]) -> float:
+def cpu_seconds(pids: Sequence[int]) -> float:
     """The CPU time of the processes and their descendants so far."""
     parents = _parents()
     family = set(pids)

@@ -86,8 +86,8 @@ class Measured(msgspec.Struct, frozen=True):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--receipts", type=_numbers, default=RECEIPTS)
-    parser.add_argument("--tables", type=_numbers, default=TABLES)
+    parser.add_argument("--receipts", type=numbers, default=RECEIPTS)
+    parser.add_argument("--tables", type=numbers, default=TABLES)
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--out", type=Path)
     options, _ = parser.parse_known_args()
@@ -117,7 +117,7 @@ def main() -> None:
     print(f"start of Spark: {start_seconds:.1f} s; the first run of both jobs over one table: {first:.1f} s")
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part.replace("_", "")) for part in text.split(",") if part)
 
 
@@ -126,7 +126,7 @@ def _first_run(spark: SparkSession) -> float:
     with tempfile.TemporaryDirectory() as folder:
         Made(Path(folder) / "store").tables(1)
         store = Path(folder) / "store"
-        return sum(_taken(partial(_run, spark, job, store)).seconds for job in (COMPACT, PROJECT))
+        return sum(taken(partial(run_job, spark, job, store)).seconds for job in (COMPACT, PROJECT))
 
 
 def _measured(
@@ -143,15 +143,15 @@ def _measured(
         python, jvm = _processes(spark)
         for pid in (python, jvm):
             forget_largest(pid)
-        taken = _taken(lambda: _run(spark, job, folder / "store"))
+        cost = taken(lambda: run_job(spark, job, folder / "store"))
         python_mib, jvm_mib = largest_mib(python), largest_mib(jvm)
     finally:
         shutil.rmtree(folder)
-    print(f"{job.name} {count:,}: Spark {taken.seconds:.1f} s, loop {looped.seconds:.1f} s", flush=True)
+    print(f"{job.name} {count:,}: Spark {cost.seconds:.1f} s, loop {looped.seconds:.1f} s", flush=True)
     return Measured(
         things=count,
-        spark_seconds=taken.seconds,
-        spark_cpu_seconds=taken.cpu_seconds,
+        spark_seconds=cost.seconds,
+        spark_cpu_seconds=cost.cpu_seconds,
         loop_seconds=looped.seconds,
         loop_cpu_seconds=looped.cpu_seconds,
         python_mib=python_mib,
@@ -163,21 +163,21 @@ def _measured(
 
 def _looped(loop: Callable[[Path, Path], int], folder: Path, count: int) -> tuple[Taken, int]:
     """The cost of the loop, and the peak memory of its process."""
-    taken = _taken(lambda: _checked(loop(folder / "store", folder / "out.parquet"), count))
-    return taken, largest_mib(os.getpid())
+    cost = taken(lambda: _checked(loop(folder / "store", folder / "out.parquet"), count))
+    return cost, largest_mib(os.getpid())
 
 
 def _checked(found: int, count: int) -> None:
     assert found == count, f"{found} of {count} were found"
 
 
-def _taken(work: Callable[[], object]) -> Taken:
+def taken(work: Callable[[], object]) -> Taken:
     begin, cpu = time.perf_counter(), family_cpu_seconds(os.getpid())
     work()
     return Taken(round(time.perf_counter() - begin, 2), round(family_cpu_seconds(os.getpid()) - cpu, 2))
 
 
-def _run(spark: SparkSession, job: Job, root: Path) -> None:
+def run_job(spark: SparkSession, job: Job, root: Path) -> None:
     settings = Settings(store=str(root), fsync="never")
     with JobContext(spark=spark, blocking=BlockingLake(settings), run_id="bench") as context:
         report = job.run(context)

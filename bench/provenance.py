@@ -17,13 +17,18 @@ MEASURED: Final[Mapping[str, Sequence[str]]] = {
     "audit": ("operations/audit", "server"),
     "credentials": ("operations", "server"),
     "delta": _SERVED,
+    "events": ("operations/event_feed", "server"),
+    "grpc": ("server/grpc", "v1"),
     "iceberg_commit": ("iceberg",),
+    "lineage": ("operations/lineage", "server"),
+    "maintenance": ("catalog/maintenance", "operations/maintenance", "pipeline"),
     "pipeline": ("pipeline", "operations", "storage"),
     "planning": ("avro", "iceberg", "operations/planning"),
     "security": _SERVED,
     "server": _SERVED,
     "signing": ("operations/credentials", "server", "storage/credentials"),
     "storage": ("storage",),
+    "ui": ("operations/explore", "server/ui"),
     "unity": _SERVED,
 }
 """The folders below src/sandur that each benchmark measures."""

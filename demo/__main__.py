@@ -57,7 +57,7 @@ def main() -> int:
             with step(8, "The folder: plain files, changed only by compare-and-swap."):
                 show_folder(store)
             restrict_access(9, Path(folder))
-            run_pipeline(10, store, duck)
+            run_pipeline(10, store, duck, url, catalog)
     print_next_steps()
     return 0
 

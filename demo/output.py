@@ -17,7 +17,7 @@ from rich.tree import Tree
 WIDTH = 110
 console = Console(width=WIDTH, highlight=False)
 
-_STEPS = 10
+_STEPS = 11
 _FOLDER_DEPTH = 4
 _FIRST_COMMITS = 8
 _LAST_COMMITS = 2
@@ -112,5 +112,6 @@ def print_next_steps() -> None:
         "sandur probe --store s3://bucket/prefix    check that a bucket keeps the guarantees that Sandur needs",
         "docs/architecture.md    the architecture",
         "docs/protocol.md        how it survives crashes",
+        "http://127.0.0.1:8181/ui    the web UI, as long as make serve runs",
     ):
         say(line)

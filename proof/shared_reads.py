@@ -1,4 +1,4 @@
-"""Shared reads (SR1–SR6): requests of one process that need the same object share one conditional read.
+"""Shared reads (SR1–SR7): requests of one process that need the same object share one conditional read.
 
 `Flight` is what the process keeps for one object. A read that has begun is in `running`; the one that has not begun is
 `waiting`. Reads are carried out by tasks of their own, which may overlap (SR2 serves cost, not safety). Writers and
@@ -59,15 +59,19 @@ def begin(flight: Flight, only: int) -> tuple[tuple[int, Seen], Flight]:
 
 
 def end(flight: Flight, number: int, sent: Seen, found: Seen | None, rules: Rules) -> tuple[str, Flight]:
-    """End a read with what it found; None if it failed."""
+    """End a read with what it found; None if it failed. It answers no request if a later read has done so before."""
     running = tuple(one for one in flight.running if one != number)
     if found is None:
         value = FAILED if "SR4" in rules else flight.seen[1]
-        return "", flight._replace(running=running, ended=(*flight.ended, (number, value)))
+        failed = () if number in dict(flight.ended) else ((number, value),)
+        return "", flight._replace(running=running, ended=(*flight.ended, *failed))
     held = found
     if found[0] == sent[0]:
         held = sent if "SR5" in rules else flight.seen
-    return "", flight._replace(running=running, ended=(*flight.ended, (number, held[1])), seen=held)
+    answered = dict(flight.ended)
+    reached = [one for one in flight.running if one <= number or "SR7" not in rules]
+    ended = tuple((one, held[1]) for one in reached if one not in answered)
+    return "", flight._replace(running=running, ended=(*flight.ended, *ended), seen=held)
 
 
 def late(flight: Flight, found: Seen, rules: Rules) -> tuple[str, Flight]:

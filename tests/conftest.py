@@ -1,9 +1,14 @@
 """Fixtures of all tests: Hypothesis profiles, and servers that start once per run and only if needed."""
 
+import logging
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from sandur.settings import Settings
 from tests.servers.azurite import azurite, why_azurite_is_missing
@@ -65,14 +70,31 @@ def oidc(running_oidc_provider: OidcProvider) -> OidcProvider:
     return running_oidc_provider
 
 
-_SHARING_FOLDER = "tests/pipeline"
+@pytest.fixture(autouse=True)
+def same_logging_for_every_test() -> Iterator[None]:
+    """A server that a test starts in this process configures the log of the process."""
+    root, configuration = logging.getLogger(), structlog.get_config()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.configure(**configuration)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+_SHARING_FOLDER: Final = "tests/pipeline/"
 """A folder whose tests share a session of Spark, which takes long to start."""
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that one process runs longest, so that the other process has work until the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_SHARING_FOLDER))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
     """Of two processes, run the tests of one file, or of a folder that shares something, in the same one."""
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        group = _SHARING_FOLDER if file.startswith(f"{_SHARING_FOLDER}/") else file
-        item.add_marker(pytest.mark.xdist_group(group))
+    return _BySharedFixtures(config, log)
+
+
+class _BySharedFixtures(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    def _split_scope(self, nodeid: str) -> str:
+        return _SHARING_FOLDER if nodeid.startswith(_SHARING_FOLDER) else nodeid.partition("::")[0]

@@ -44,4 +44,9 @@ CASES: Final = (
         partial(shared, Plan(readers=2, fails=True, tasks=2), without(ALL, "SR6")),
         "not linearizable",
     ),
+    Case(
+        "shared: without SR7: a read answers those of a later one",
+        partial(shared, Plan(readers=2, tasks=2), without(ALL, "SR7")),
+        "not linearizable",
+    ),
 )

@@ -26,6 +26,7 @@ Subject = Literal[
     "plan task",
     "profile",
     "object",
+    "subscription",
 ]
 
 
@@ -58,6 +59,10 @@ class Unprocessable(BadRequest):
 
 class WrongFormat(Invalid):
     """The table exists, but has another format: use the API of its format."""
+
+
+class Expired(BadRequest):
+    """The request continues something that is no longer kept: start again."""
 
 
 class Unauthenticated(SandurError):
@@ -104,6 +109,19 @@ class VersionTaken(Conflict):
     """Another commit has the requested version: read that commit, then request the next version."""
 
 
+class Trimmed(Conflict):
+    """What a reader has not read yet was removed: read what exists now, and continue from the oldest that is kept."""
+
+    def __init__(self, position: int, trimmed: int) -> None:
+        super().__init__(
+            f"feed: entries up to {trimmed} were removed, and this reader is at entry {position}: it missed what lies "
+            f"between. Read the receipts that exist (a batch of sandur_events), then go on from entry {trimmed}, in "
+            "Spark with a new checkpoint. The feed waits for readers that register"
+        )
+        self.position = position
+        self.trimmed = trimmed
+
+
 class KeyReused(SandurError):
     """The idempotency key was used for another request: use a new key."""
 
@@ -114,6 +132,10 @@ class Busy(SandurError):
     def __init__(self, message: str, *, retry_after_seconds: int = 1) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class Renamed(Busy):
+    """A catalog or namespace was renamed since the request began: resolve its names again."""
 
 
 class Exhausted(Busy):
@@ -134,7 +156,14 @@ class SwapLost(SandurError):
 
 
 class Unavailable(SandurError):
-    """A service does not answer; nothing was written. The same call may be repeated."""
+    """A service does not answer; nothing was written. The same call may be repeated.
+
+    `is_throttled`: the service asked for fewer calls.
+    """
+
+    def __init__(self, message: str, *, is_throttled: bool = False) -> None:
+        super().__init__(message)
+        self.is_throttled = is_throttled
 
 
 class ServiceRefused(Unavailable):
@@ -160,7 +189,14 @@ class NewerRecord(Unavailable):
 
 
 class OutcomeUnknown(SandurError):
-    """The write may have been applied, or may still be applied, or not: read before you retry."""
+    """The write may have been applied, or may still be applied, or not: read before you retry.
+
+    `is_throttled`: the service asked for fewer calls.
+    """
+
+    def __init__(self, message: str, *, is_throttled: bool = False) -> None:
+        super().__init__(message)
+        self.is_throttled = is_throttled
 
 
 class Unfit(SandurError):

@@ -96,6 +96,14 @@ class RetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Wait after the first try."""
     wait_max_ms: Natural = 2_000
     """Longest wait between two tries."""
+    retries_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.2
+    """Buckets only. Retries per successful storage call, on average. Without any left, a call is tried once."""
+    retries_burst: Natural = 100
+    """Buckets only. Retries that may be made at once, before they are earned by successes."""
+    calls_at_once_max: Natural = 256
+    """Buckets only. Storage calls per worker at the same time. A bucket that throttles gets fewer, until it stops."""
+    second_reads_share: Annotated[float, msgspec.Meta(ge=0, le=0.05)] = 0.05
+    """Buckets only. Fraction of conditional reads that get a second read when they are slow. 0 switches it off."""
 
 
 class UnityCatalogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,6 +140,12 @@ class OidcSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Client id of `sandur login` at this provider: a public client with the redirect `http://127.0.0.1/callback`."""
     cli_scopes: str = "openid offline_access"
     """Scopes that `sandur login` requests, separated by spaces. Its token must be for `audience`."""
+    ui_client_id: str = ""
+    """Client id of the web UI at this provider, with the redirect `https://HOST/ui/callback`. Empty: no login by it."""
+    ui_client_secret: str = ""
+    """Secret of that client. Empty: it is a public client, and PKCE alone protects the login."""
+    ui_scopes: str = "openid offline_access"
+    """Scopes that the web UI requests, separated by spaces. Its token must be for `audience`."""
 
 
 class OpaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,6 +155,23 @@ class OpaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """URL of the decision, such as `http://127.0.0.1:8282/v1/data/sandur/allow`. Empty: no veto."""
     timeout: Duration = "PT2S"
     """How long to wait for a decision. Without one the request gets 503."""
+
+
+class GrpcSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The gRPC services (docs/grpc.md), on a port of their own at the address `host`. They need `sandur[grpc]`."""
+
+    port: Annotated[int, msgspec.Meta(ge=-1, le=65_535)] = -1
+    """Port of the gRPC services. 0 takes a free one. -1: no such port."""
+    certificate: str = ""
+    """PEM file with the certificate of the server and those that signed it. Read again when it changes."""
+    private_key: str = ""
+    """PEM file with the key of the certificate."""
+    client_ca: str = ""
+    """PEM file with the certificates that sign those of clients. With it, every client needs a certificate (mTLS)."""
+    allow_plaintext: bool = False
+    """Allow gRPC without TLS on any address but loopback, behind a proxy that adds TLS."""
+    connection_age: Duration = "PT5M"
+    """Age at which a connection is closed, after its calls, so that clients spread over the workers again."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -191,6 +222,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Age at which a table whose creation never finished counts as abandoned."""
     receipt_retention: Duration = "P90D"
     """Minimum age of receipts before the janitors or the pipeline may remove them."""
+    feed_reader_retention: Duration = "P30D"
+    """How long the feed waits for a registered reader that was not seen any more."""
     report_retention: Duration = "P30D"
     """How long scan and commit reports of engines are kept."""
     audit: Literal["auto", "off", "changes", "all"] = "auto"
@@ -199,6 +232,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Fraction of allowed reads that the audit trail records. Denials and changes are always recorded."""
     audit_retention: Duration = "P90D"
     """How long days of the audit trail are kept."""
+    lineage_retention: Duration = "P30D"
+    """How long lineage events are kept after they were published, and runs can still change."""
+    lineage_run_retention: Duration = "P365D"
+    """How long `system.lineage_runs` keeps a run after its last event. Edges are kept for good."""
     purge_delay: Duration = "PT10M"
     """How long the files of a table are kept after a drop with purge."""
     janitors: bool = True
@@ -219,12 +256,29 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Manifest entries per plan task, unless that makes more than 250 tasks."""
     plan_cache_bytes_max: Natural = 256 << 20
     """Memory for decoded manifests, per worker and workspace."""
+    iceberg_events: bool = False
+    """Serve events in the form that is proposed for Iceberg's REST API (`POST /v1/{prefix}/events`). The proposal may
+    change, so the endpoint is not advertised. Sandur's own API always serves events."""
+    event_streams_max: Natural = 100
+    """Streams of events per worker and workspace at the same time. More are refused with 503."""
+    deliveries: bool = True
+    """Deliver events to subscriptions from this server."""
+    delivery_lease: Duration = "PT1M"
+    """How long a server that delivers to a subscription may be silent before another one takes over."""
+    delivery_addresses: tuple[str, ...] = ()
+    """Private networks that subscriptions may deliver to, such as `10.1.0.0/16`, also without https. All other private,
+    loopback and link-local addresses are refused. In the environment: separated by commas."""
     tenant: str = ""
     """Tenant of every request. Empty: the token or the header `X-Sandur-Tenant` says it."""
     workspace: str = ""
     """Workspace of every request. Empty: the token or the header `X-Sandur-Workspace` says it."""
     authentication: Literal["off", "on"] = "off"
     """`on`: every request needs a token or an API key, and does what its principal may do. `off`: all is allowed."""
+    preview: Literal["off", "rows", "sql"] = "rows"
+    """Rows of tables for people, read by DuckDB (`sandur[preview]`): none, the first rows, or any SELECT. Without
+    authentication, only on a server that no other machine can reach."""
+    preview_timeout: Duration = "PT10S"
+    """How long a preview or a query may run until its process is killed."""
     admin_secret: str = ""
     """First secret of the principal `admin`, for a store that has none yet. Empty: it is generated and printed once."""
     token_lifetime: Duration = "PT1H"  # noqa: S105 - a duration
@@ -238,8 +292,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Largest request body."""
     request_depth_max: Annotated[int, msgspec.Meta(ge=1, le=500)] = 200
     """Deepest nesting of a JSON request body."""
+    bodies_bytes_max: Natural = 256 << 20
+    """Bytes of request bodies that a worker holds at the same time. More are refused with 503."""
     requests_at_once_max: Natural = 512
-    """Requests per worker at the same time. More are refused with 503."""
+    """Requests per worker at the same time. More are refused with 503. When more than half of them are in use, one
+    principal gets at most a quarter; its further requests are refused with 429."""
+    connections_max: Natural = 8_192
+    """Connections per worker; fewer if the operating system allows fewer open files. Further ones get 503, except for
+    `/healthz`, `/readyz` and `/metrics`."""
     shutdown_timeout: Duration = "PT30S"
     """How long a stopping server waits for requests and background work."""
     log_format: Literal["text", "json"] = "text"
@@ -254,6 +314,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retry: RetrySettings = RetrySettings()
     unity_catalog: UnityCatalogSettings = UnityCatalogSettings()
     opa: OpaSettings = OpaSettings()
+    grpc: GrpcSettings = GrpcSettings()
 
 
 def load_settings(
@@ -299,6 +360,7 @@ def _fitting(settings: Settings) -> Settings:
         raise BadRequest(f"setting s3.sts_endpoint: {s3.sts_endpoint!r} is not a URL: expected http:// or https://")
     _check_clouds(settings.gcs, settings.azure)
     _check_claims(settings)
+    _check_grpc(settings.grpc)
     return settings
 
 
@@ -312,6 +374,15 @@ def _check_clouds(gcs: GcsSettings, azure: AzureSettings) -> None:
         )
     if not CREDENTIAL_SECONDS_MIN <= seconds_of(azure.credential_lifetime) <= CREDENTIAL_SECONDS_MAX:
         raise BadRequest(f"setting azure.credential_lifetime is {azure.credential_lifetime}: expected PT15M to PT12H")
+
+
+def _check_grpc(grpc: GrpcSettings) -> None:
+    if bool(grpc.certificate) != bool(grpc.private_key):
+        raise BadRequest("settings grpc.certificate and grpc.private_key: only one of them is set")
+    if grpc.client_ca and not grpc.certificate:
+        raise BadRequest("setting grpc.client_ca needs grpc.certificate: certificates of clients are part of TLS")
+    if not seconds_of(grpc.connection_age):
+        raise BadRequest("setting grpc.connection_age is zero: expected at least PT1S")
 
 
 def _check_claims(settings: Settings) -> None:

@@ -24,11 +24,19 @@ from sandur.catalog.security import (
 from sandur.server.control.routes import ROUTES as SANDUR
 from sandur.server.delta_rest.routes import ROUTES as DELTA
 from sandur.server.iceberg_rest.routes import ROUTES as ICEBERG
+from sandur.server.ui.routes import ROUTES as UI
 from sandur.server.unity_rest.routes import CLASSIC_ROUTES, CONTROL_ROUTES
 from tests.authorization import evaluator, worlds
 from tests.authorization.evaluator import METASTORE, RULES, USE, Check, Grant, Kind, World
 
-APIS: Final = {"iceberg": ICEBERG, "unity": CLASSIC_ROUTES, "control": CONTROL_ROUTES, "delta": DELTA, "sandur": SANDUR}
+APIS: Final = {
+    "iceberg": ICEBERG,
+    "unity": CLASSIC_ROUTES,
+    "control": CONTROL_ROUTES,
+    "delta": DELTA,
+    "sandur": SANDUR,
+    "ui": UI,
+}
 
 LOCATED_TABLE: Final = {"location": "use location for a table"}
 LOCATED_NAMESPACE: Final = {"location": "use location for a namespace"}
@@ -43,6 +51,44 @@ STAGE_TABLE: Final = {"": "create table"}
 CREATE_TABLE: Final = {"": "create table", **LOCATED_TABLE}
 DROP_TABLE: Final = {"": "drop table", "purge": "drop table"}
 OF_OTHERS: Final = {"others": "manage principals"}
+DESCRIBE_OBJECT: Final = {
+    "table": "load table",
+    "view": "load view",
+    "volume": "load volume",
+    "function": "load function",
+    "model": "load model",
+}
+
+UNDROP: Final = {
+    "": "drop table",
+    "table": "create table",
+    "view": "create view",
+    "volume": "create volume",
+    "function": "create function",
+    "model": "create model",
+}
+ACTIONS: Final = {
+    "createNamespace": {"": "create namespace", **LOCATED_NAMESPACE},
+    "updateProperties": {"": "update namespace", **LOCATED_NAMESPACE},
+    "dropNamespace": {"": "drop namespace"},
+    "createView": {"": "create view", **LOCATED_TABLE},
+    "replaceView": {"": "replace view", "relocate": "replace view", **LOCATED_TABLE},
+    "renameTable": {"": "drop table", "destination": "create table"},
+    "renameView": {"": "drop view", "destination": "create view"},
+    "dropTable": {"": "drop table", "purge": "delete files"},
+    **{f"drop{kind.capitalize()}": {"": f"drop {kind}"} for kind in ("view", "volume", "function", "model")},
+    "undrop": UNDROP,
+    **dict.fromkeys(
+        ("restoreTable", "createReference", "removeReference", "updateTable", "maintainTable", "commentTable"), COMMIT
+    ),
+    "commentCatalog": {"": "update catalog"},
+    "commentSchema": {"": "update namespace", **LOCATED_NAMESPACE},
+    "commentView": {"": "replace view", "relocate": "replace view", **LOCATED_TABLE},
+    "commentVolume": {"": "update volume"},
+    "commentRegisteredModel": {"": "update model"},
+    **{key: {"": "change grants"} for key in ("updateGrants", "changeOwner", "updateTags", "replacePolicy")},
+}
+"""The actions of the web UI. The form of each needs the same."""
 
 # The operation of the evaluator for each situation of a route; "" is the rule that always applies.
 OPERATIONS: Final[dict[str, dict[str, dict[str, str]]]] = {
@@ -91,12 +137,12 @@ OPERATIONS: Final[dict[str, dict[str, dict[str, str]]]] = {
         "createCatalog": {"": "create catalog", **LOCATED_NAMESPACE},
         "listCatalogs": {"": "list"},
         "getCatalog": {"": "load catalog"},
-        "updateCatalog": {"": "update catalog"},
+        "updateCatalog": {"": "update catalog", "destination": "create catalog"},
         "deleteCatalog": {"": "drop catalog"},
         "createSchema": {"": "create namespace", **LOCATED_NAMESPACE},
         "listSchemas": {"": "list"},
         "getSchema": {"": "load namespace"},
-        "updateSchema": {"": "update namespace"},
+        "updateSchema": {"": "update namespace", "destination": "create namespace"},
         "deleteSchema": {"": "drop namespace"},
         "createStagingTable": STAGE_TABLE,
         "commit": {"": "update table"},
@@ -186,6 +232,26 @@ OPERATIONS: Final[dict[str, dict[str, dict[str, str]]]] = {
         "removeApiKey": OF_OTHERS,
         "loadAudit": {"": "manage principals"},
         "listStages": {"": "manage principals"},
+        "undrop": UNDROP,
+        "listDropped": {"": "list"},
+        "listSubscriptions": OF_OTHERS,
+        "loadSubscription": OF_OTHERS,
+        "updateSubscription": OF_OTHERS,
+        "deleteSubscription": OF_OTHERS,
+        "rotateSubscriptionSecret": OF_OTHERS,
+        "replaySubscription": OF_OTHERS,
+        "listDeadLetters": OF_OTHERS,
+        "listJobs": {"": "manage principals"},
+        "listContents": {"": "list"},
+        "listCatalogContents": {"": "list"},
+        "listNamespaceContents": {"": "list"},
+        "describeCatalog": {"": "load catalog"},
+        "describeNamespace": {"": "load namespace"},
+        "describeObject": DESCRIBE_OBJECT,
+        "loadHistory": {"": "load table"},
+        "loadChanges": {"": "load table"},
+        "defineTable": CREATE_TABLE,
+        "preview": {"": "read table"},
         "createGroup": {"": "manage principals"},
         "listGroups": {"": "manage principals"},
         "loadGroup": {"": "manage principals"},
@@ -197,10 +263,41 @@ OPERATIONS: Final[dict[str, dict[str, dict[str, str]]]] = {
         "loadEffectivePrivileges": {"all": "read grants"},
         "changeOwner": {"": "change grants"},
         "loadTags": {},
+        "loadLineage": {},
         "updateTags": {"": "change grants"},
+        "loadPolicy": {},
+        "loadTableHealth": {},
+        "loadMaintenancePlan": {},
+        "listMaintenanceOperations": {},
+        "replacePolicy": {"": "change grants"},
+        "updatePolicy": {"": "change grants"},
+        "removePolicy": {"": "change grants"},
         "loadRestrictions": {"": "change grants"},
         "setRestrictions": {"": "change grants"},
         "removeRestrictions": {"": "change grants"},
+    },
+    "ui": {
+        "showHome": {"": "list"},
+        "showSearch": {},
+        "showActivity": {},
+        "showJobs": {"": "manage principals"},
+        "showAudit": {"": "manage principals"},
+        "showSubscriptions": OF_OTHERS,
+        "showSubscription": OF_OTHERS,
+        "showPolicies": {},
+        "showCatalog": {"": "load catalog"},
+        "showNamespace": {"": "load namespace"},
+        **{f"show{kind}": DESCRIBE_OBJECT for kind in ("Table", "View", "Volume", "Function", "Model")},
+        **{f"show{kind}Grants": {"all": "read grants"} for kind in ("Table", "View", "Volume", "Function", "Model")},
+        **{f"show{part}": {"": "load table"} for part in ("Snapshots", "Timeline", "Version", "Diff", "Health")},
+        "showViewTimeline": {"": "load table"},
+        "showFiles": {"": "plan scan"},
+        "showPreview": {"": "read table"},
+        "showLineage": {},
+        "showViewLineage": {},
+        "listDropped": {"": "list"},
+        **ACTIONS,
+        **{f"show{name[0].upper()}{name[1:]}": situations for name, situations in ACTIONS.items()},
     },
 }
 # The table of privileges says nothing about these: they are open, or need only a token.
@@ -209,7 +306,17 @@ NOT_COMPARED: Final = {
     "unity": {"getMetastoreSummary"},
     "control": {"getSelf", "getUnityToken", "logout"},
     "delta": set[str](),
-    "sandur": {"loadSelf", "publishKeys", "describeLogin"},
+    "sandur": {"loadSelf", "publishKeys", "describeLogin", "loadEvents", "streamEvents", "createSubscription"},
+    "ui": {
+        "loadStaticFile",
+        "showServer",
+        "showMe",
+        "showId",
+        "showLogin",
+        "logIn",
+        "endProviderLogin",
+        "logout",
+    },
 }
 
 TYPES: Final[dict[Kind, SecurableType]] = {

@@ -93,9 +93,10 @@ async def process_marks(lake: Lake) -> None:
 
 
 async def _receipts(lake: Lake) -> dict[str, dict[str, Receipt]]:
-    """All receipts, by table and metadata file. A second receipt of a file would be under another date."""
+    """The receipts of Iceberg commits by table and file. A second receipt of a file would be under another date."""
     found: dict[str, dict[str, Receipt]] = {}
-    keys = [key async for key in list_keys(lake, lake.layout.events_folder())]
+    listed = [key async for key in list_keys(lake, lake.layout.events_folder())]
+    keys = [key for key in listed if lake.layout.parse_receipt(key).family == "iceberg"]
     for some in _batches(keys):
         for stored in await gather_all(map(lake.store.get, some)):
             assert stored is not None

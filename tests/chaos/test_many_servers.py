@@ -217,7 +217,7 @@ def s3_settings(settings: Settings, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("fsync", ["never", "always"])
+@pytest.mark.parametrize("fsync", [pytest.param("never", marks=pytest.mark.crash), "always"])
 async def test_no_commit_is_lost_repeated_or_torn_on_a_folder(fsync: str, tmp_path: Path) -> None:
     await run_and_judge({"store": str(tmp_path / "data"), "fsync": fsync}, tmp_path, SHORT)
 

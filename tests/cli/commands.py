@@ -13,6 +13,10 @@ from sandur.cli.main import app, exit_code
 from sandur.errors import SandurError
 
 ROOT = Path(__file__).parents[2]
+# A shell that starts the tests in the background has SIGINT ignored, which processes inherit.
+_START = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from sandur.cli.main import run; run()"
+)
 
 
 class Done(NamedTuple):
@@ -48,7 +52,7 @@ class User:
 
     def start(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
         """A command in its own process."""
-        command = [sys.executable, "-c", "from sandur.cli.main import run; run()", *arguments]
+        command = [sys.executable, "-c", _START, *arguments]
         return subprocess.Popen(
             command,
             cwd=ROOT,

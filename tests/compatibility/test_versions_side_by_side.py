@@ -160,8 +160,13 @@ REFUSALS = [
     ),
     Refusal(
         "/security/manifest.json",
-        [("GET", f"{UNITY}/permissions/schema/main.s", None), ("GET", f"{CONTROL}/scim2/Users", None)],
-        [I_TABLE],
+        # It has the names of catalogs and namespaces.
+        [
+            ("GET", f"{UNITY}/permissions/schema/main.s", None),
+            ("GET", f"{CONTROL}/scim2/Users", None),
+            ("GET", I_TABLE, None),
+        ],
+        [],
     ),
     Refusal("/unity/storage.json", [("GET", f"{UNITY}/credentials", None)], [I_TABLE]),
     Refusal("/iceberg_idempotency/", [("KEYED", I_TABLE, KEYED_COMMIT)], [I_TABLE]),
@@ -311,8 +316,8 @@ async def test_a_server_refuses_to_start_on_a_store_of_a_later_major(catalogs: C
     store = await filled()
     await rewrite(
         store,
-        lambda key, text: json.dumps({**json.loads(text), "major": 3}) if key == "_shared/format.json" else None,
+        lambda key, text: json.dumps({**json.loads(text), "major": 4}) if key == "_shared/format.json" else None,
     )
 
-    with pytest.raises(SandurError, match=r"the store has records of version 3\.0"):
+    with pytest.raises(SandurError, match=r"the store has records of version 4\.0"):
         await catalogs.open_with(SETTINGS, store)

@@ -265,3 +265,36 @@ async def test_listing_the_catalogs_of_an_empty_bucket_writes_nothing(
     assert result.output == "[]\n"
     assert await store.list("") == []
     await store.close()
+
+
+_SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+
+
+async def test_a_bucket_that_throttles_is_recognised_by_every_call() -> None:
+    """A write stays unknown: some servers say this of a write that reached a part of their disks."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = b"HTTP/1.1 503 Slow Down\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(_SLOW_DOWN)
+        writer.write(head + _SLOW_DOWN)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, LOOPBACK, 0)
+    async with server:
+        endpoint = f"http://{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
+        keys = S3Settings(endpoint=endpoint, region="us-east-1", access_key_id="a", secret_access_key="b")  # noqa: S106 - no secret
+        store = open_store("s3://bucket/x", Settings(s3=keys))
+        failures = [await _failure(call) for call in calls(store)]
+        await store.close()
+
+    assert [type(failure) for failure in failures] == [Unavailable] * 4 + [OutcomeUnknown] * 3
+    assert all(failure.is_throttled for failure in failures)
+
+
+async def _failure(call: Awaitable[object]) -> Unavailable | OutcomeUnknown:
+    try:
+        await call
+    except (Unavailable, OutcomeUnknown) as failure:
+        return failure
+    pytest.fail("the call succeeded")

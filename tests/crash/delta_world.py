@@ -12,6 +12,7 @@ from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.delta_requests import D, add, create_managed, publish
+from tests.operations.event_chains import check_events
 from tests.operations.lakes import make_lake
 from tests.operations.requests import copy_store, identifier_of, set_up_catalog
 
@@ -74,3 +75,4 @@ async def check_delta_invariants(world: DeltaWorld) -> None:
             assert is_published, f"version {version} is neither tracked nor published"
         assert table.published <= table.last_version
     assert len(found_uuids) == len(set(found_uuids)), "a table has two names"
+    await check_events(server)

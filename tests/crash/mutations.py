@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from sandur.catalog.events import Source
 from sandur.catalog.records import Request
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
@@ -12,11 +13,13 @@ from sandur.operations.tables.create import create_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.register import register_table
 from sandur.operations.tables.rename import rename
+from sandur.operations.tables.undrop import undrop
 from sandur.operations.tables.views import commit_view, create_view
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
+from tests.operations.event_chains import all_events, reconciled
 from tests.operations.invariants import all_pointers, check_invariants, times_applied, visible_names
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
@@ -36,10 +39,12 @@ from tests.operations.requests import (
     view,
 )
 
+SENDER: Final = Source(kind="rest", principal="sender")
 STAGED_UUID: Final = "5b6b2b4e-0000-4000-8000-000000000001"
 OTHER_UUID: Final = "5b6b2b4e-0000-4000-8000-000000000002"
 SHORT_LOG: Final = {"write.metadata.previous-versions-max": "1"}
 TABLE, NEIGHBOUR, VIEW, NEW, TARGET = (identifier_of(name) for name in ("t", "u", "v", "new", "target"))
+DROPPED: Final = identifier_of("r")
 
 
 @dataclass
@@ -84,16 +89,27 @@ Times = Callable[[World, Request], Awaitable[int]]
 
 @dataclass(frozen=True)
 class Mutation:
-    """A request. `is_recognized`: a retry after it was applied must get the same answer."""
+    """A request. `is_recognized`: a retry after it was applied must get the same answer.
+
+    `events` is the number of events that it leaves each time it is applied; a commit leaves none.
+    """
 
     name: str
     send: Send
     times: Times
     request: Request
     is_recognized: bool
+    events: int
 
     async def apply(self, world: World, server: Lake) -> object:
         return await self.send(world, server, self.request)
+
+    async def count_events(self, world: World) -> int:
+        """How often the events of the request say that it was applied, once everything is repaired."""
+        lake = world.server()
+        events = await all_events(await reconciled(lake, world.store, world.clock))
+        count = sum(event.source == SENDER for event in events)
+        return count // self.events if self.events and count % self.events == 0 else count
 
     async def applied(self, world: World) -> int:
         return await self.times(world, self.request)
@@ -136,6 +152,13 @@ async def _times_renamed(world: World, sent: Request) -> int:
     server = world.server()
     await check_invariants(server)
     return int((await visible_names(server)).get(TARGET) == world.uuids["t"])
+
+
+async def _times_undropped(world: World, sent: Request) -> int:
+    del sent
+    server = world.server()
+    await check_invariants(server)
+    return int(world.uuids["r"] in (await visible_names(server)).values())
 
 
 async def _times_staged(world: World, sent: Request) -> int:
@@ -188,6 +211,10 @@ async def _rename(world: World, server: Lake, sent: Request) -> None:
     await rename(server, TABLE, TARGET, kind="table", request=sent)
 
 
+async def _undrop(world: World, server: Lake, sent: Request) -> object:
+    return await undrop(server, DROPPED, kind="table", uuid=world.uuids["r"], request=sent)
+
+
 async def _register(world: World, server: Lake, sent: Request) -> object:
     return await register_table(server, NAMESPACE, "new", world.registrable, request=sent)
 
@@ -215,26 +242,28 @@ async def _commit_view(world: World, server: Lake, sent: Request) -> object:
     return await commit_view(server, VIEW, replace_view("select 2", uuid=world.uuids["v"]), sent)
 
 
-def _both(name: str, send: Send, times: Times, *, is_natural: bool) -> list[Mutation]:
+def _both(name: str, send: Send, times: Times, *, is_natural: bool, events: int = 0) -> list[Mutation]:
     """The mutation with and without a key; `is_natural`: it is recognized without a key too."""
+    keyed, plain = keyed_request(name)._replace(source=SENDER), request(name)._replace(source=SENDER)
     return [
-        Mutation(f"{name}, keyed", send, times, keyed_request(name), is_recognized=True),
-        Mutation(name, send, times, request(name), is_recognized=is_natural),
+        Mutation(f"{name}, keyed", send, times, keyed, is_recognized=True, events=events),
+        Mutation(name, send, times, plain, is_recognized=is_natural, events=events),
     ]
 
 
 MUTATIONS: Final = (
-    *_both("create", _create, _times_created, is_natural=False),
+    *_both("create", _create, _times_created, is_natural=False, events=1),
     *_both("stage", _stage, _times_staged, is_natural=False),
-    *_both("create by commit", _create_by_commit, _times_created, is_natural=True),
+    *_both("create by commit", _create_by_commit, _times_created, is_natural=True, events=1),
     *_both("append", _append, _times_committed, is_natural=True),
     _both("set property", _set_property, _times_committed, is_natural=False)[0],
-    *_both("drop", _drop, _times_dropped, is_natural=False),
-    *_both("rename", _rename, _times_renamed, is_natural=False),
-    *_both("register", _register, _times_created, is_natural=False),
+    *_both("drop", _drop, _times_dropped, is_natural=False, events=1),
+    *_both("rename", _rename, _times_renamed, is_natural=False, events=1),
+    *_both("undrop", _undrop, _times_undropped, is_natural=False, events=1),
+    *_both("register", _register, _times_created, is_natural=False, events=1),
     _both("register over", _register_over, _times_registered_over, is_natural=False)[0],
     *_both("transaction", _transact, _times_committed_together, is_natural=True),
-    *_both("transaction that creates", _transact_creating, _times_committed_together, is_natural=True),
-    *_both("create view", _create_view, _times_created, is_natural=False),
+    *_both("transaction that creates", _transact_creating, _times_committed_together, is_natural=True, events=1),
+    *_both("create view", _create_view, _times_created, is_natural=False, events=1),
     _both("commit view", _commit_view, _times_committed, is_natural=False)[0],
 )

@@ -17,6 +17,7 @@ from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.spy_store import SpyStore
+from tests.operations.event_chains import check_events, reconcile
 from tests.operations.invariants import visible_names
 from tests.operations.janitor_runs import HOUR_MS, Cluster, ReportedErrors
 from tests.operations.requests import (
@@ -41,6 +42,7 @@ STAGED_MS = 73 * HOUR_MS
 async def _garbage() -> Cluster:
     """A store with every kind of garbage that finished and killed requests leave behind."""
     cluster = await Cluster.with_catalog()
+    await reconcile(cluster.server())  # The containers are adopted once, before anything dies.
     for name in ("kept", "changed", "old", "dropped"):
         await create(cluster.server(), name)
     await create_table_with_files(cluster.server(), "neighbour")
@@ -121,6 +123,8 @@ async def _sweep(cluster: Cluster) -> tuple[frozenset[str], Mapping[Identifier, 
     for _ in range(4):
         await cluster.sweep()
         cluster.clock.advance(STAGED_MS)
+    await check_events(cluster.server())
+    await reconcile(cluster.server())  # What a dead janitor left active has no next writer.
     turn = cluster.server().layout.operational("janitors", "turn")
     return frozenset(await cluster.keys()) - {turn}, await visible_names(cluster.server())
 

@@ -7,7 +7,16 @@ from typing import Literal, get_args
 import pytest
 
 from sandur.storage.contract import ObjectStore
-from tests.crash.aftermaths import AFTERMATHS, OK, Aftermath, definite_answer, names_taken, recreated
+from tests.crash.aftermaths import (
+    AFTERMATHS,
+    OK,
+    Aftermath,
+    at_once,
+    definite_answer,
+    names_taken,
+    recreated,
+    time_passed,
+)
 from tests.crash.mutations import MUTATIONS, Mutation, World, make_world
 from tests.crash.straggling_store import StragglingStore
 from tests.fakes.dying_store import Died, DyingStore
@@ -65,6 +74,10 @@ async def _check_death(mutation: Mutation, aftermath: Aftermath, origin: World, 
         assert await mutation.applied(world) == before, "what had happened was undone by others"
     said = await definite_answer(mutation, world)
     times = await mutation.applied(world)
+    if aftermath in {at_once, time_passed}:
+        assert await mutation.count_events(world) == (times if mutation.events else 0), (
+            f"answered {said}, applied {times} times"
+        )
 
     if mutation.is_recognized:
         assert times <= 1, f"applied {times} times"

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 import pytest
 
+from sandur.catalog.events import Source
 from sandur.catalog.index import CATALOGS, Scope, names_scope, namespaces_scope
 from sandur.catalog.records import Request
 from sandur.operations.index.lists import read_page
@@ -14,9 +15,11 @@ from sandur.operations.lake import Lake
 from tests.crash.unity_mutations import MUTATIONS, RENAME_MODEL, SCHEMA, Mutation, World, make_world, model_names
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.spy_store import SpyStore
+from tests.operations.event_chains import all_events, check_events, reconciled
 from tests.operations.lakes import visit_marks
 from tests.operations.requests import keyed_request, request
 
+SENDER = Source(kind="rest", principal="sender")
 Death = Literal["before", "after"]
 
 _CALLS_MAX = 250
@@ -53,8 +56,9 @@ async def _kill(mutation: Mutation, origin: World, sent: Request, *, dies_at: in
 
 
 async def _check(mutation: Mutation, origin: World, *, dies_at: int, death: Death) -> None:
-    sent = keyed_request(str(mutation))
+    sent = keyed_request(str(mutation))._replace(source=SENDER)
     world, is_answered = await _kill(mutation, origin, sent, dies_at=dies_at, death=death)
+    await check_events(world.server())
     where = f"{mutation}, dies {death} call {dies_at}"
     if is_answered:
         assert await mutation.seen(world.server()) == mutation.expected, where
@@ -69,7 +73,15 @@ async def _check(mutation: Mutation, origin: World, *, dies_at: int, death: Deat
     await mutation.send(again, sent)  # A replay changes nothing and gets the same answer.
     await again.background.drain()
     assert await mutation.seen(world.server()) == mutation.expected, where
+    await _tells_once(world, mutation, where)
     await _lists_agree(world, where)
+
+
+async def _tells_once(world: World, mutation: Mutation, where: str) -> None:
+    """After a repair, there is one event of each change of the request, and the chains replay to what loads show."""
+    await check_events(world.server())
+    events = await all_events(await reconciled(world.server(), world.store, world.clock))
+    assert sum(event.source == SENDER for event in events) == mutation.events, where
 
 
 async def _lists_agree(world: World, where: str) -> None:

@@ -98,6 +98,8 @@ class Mutation:
     send: Send
     seen: Seen
     expected: object
+    # The number of events that it leaves, of its own and of what it drops with it.
+    events: int = 1
     # A later request of another client, and the expected state after it.
     undone: Send | None = None
     undone_as: object = None
@@ -254,6 +256,7 @@ MUTATIONS: Final = (
         lambda server, sent: drop_catalog(server, "full", force=True, request=sent),
         lambda server: _exists(load_catalog(server, "full")),
         expected=False,
+        events=3,
     ),
     Mutation(
         "create schema",
@@ -278,6 +281,7 @@ MUTATIONS: Final = (
         lambda server, sent: schemas.drop_schema(server, SCHEMA, force=True, request=sent),
         lambda server: _exists(schemas.load_schema(server, SCHEMA)),
         expected=False,
+        events=4,
     ),
     Mutation(
         "create volume",
@@ -302,6 +306,7 @@ MUTATIONS: Final = (
         ),
         _volume_names,
         {"w": "new"},
+        events=2,
     ),
     RENAME_MODEL,
     Mutation(

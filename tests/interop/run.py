@@ -64,6 +64,7 @@ NAMED: Final = (
     Part("iceberg-js", ("engines/test_iceberg_js.py",)),
     Part("iceberg-go", ("engines/test_iceberg_go.py",)),
     Part("iceberg-rust", ("engines/test_iceberg_rust.py",)),
+    Part("grpc-go", ("engines/test_grpc_go.py",)),
     Part("trino", ("engines/test_trino.py",)),
     Part("flink", ("engines/test_flink.py",)),
     Part("spark", _SPARK, only="iceberg-1.11.0-folder"),
@@ -90,8 +91,10 @@ NAMED: Final = (
     Part("no-keys-delta", ("test_delta_bucket.py", "test_delta_rs_bucket.py", "test_duckdb_bucket.py")),
     Part("opa", ("test_opa.py",)),
     Part("signing", ("test_signed_requests.py",)),
+    Part("lineage", ("test_lineage.py",)),
     Part("demo", ("test_demo.py",)),
     Part("system-tables", ("test_system_tables.py",)),
+    Part("streams", ("test_stream_sinks.py",)),
     Part("reading-on-a-folder", _CROSS, only="folder-"),
     Part("reading-on-s3", _CROSS, only="S3-"),
 )

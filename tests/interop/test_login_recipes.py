@@ -18,8 +18,9 @@ ONLY_AT_THE_SERVER = frozenset({"spark"})
 
 def _cases() -> Iterator[object]:
     for recipe in recipes(mark="login"):
-        marks = [pytest.mark.interop, pytest.mark.timeout(900)] if recipe.name == "spark" else []
         for where in (AT_THE_SERVER, AT_A_PROVIDER):
+            is_quick = recipe.name != "spark" and where == AT_A_PROVIDER
+            marks = [] if is_quick else [pytest.mark.interop, pytest.mark.timeout(900)]
             if where == AT_THE_SERVER or recipe.name not in ONLY_AT_THE_SERVER:
                 yield pytest.param(recipe, where, id=f"{recipe.name}-{where}", marks=marks)
 

@@ -37,7 +37,10 @@ class Printed:
         return text
 
 
-@pytest.fixture(scope="module", params=[OPEN, SECURED, WITHOUT_KEYS, pytest.param(ON_S3, marks=pytest.mark.interop)])
+@pytest.fixture(
+    scope="module",
+    params=[OPEN, *(pytest.param(kind, marks=pytest.mark.interop) for kind in (SECURED, WITHOUT_KEYS, ON_S3))],
+)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -9,7 +9,7 @@ from tests.interop.recipes import DEFAULT_ADDRESS, Recipe, recipes, runner_of
 from tests.server.process import ServerProcess, server_process
 
 # These run in seconds with what `make setup` installs; `make interop` runs the others.
-QUICK = frozenset({"curl", "pyiceberg", "duckdb", "polars", "polars-unity", "unitycatalog-client"})
+QUICK = frozenset({"curl", "pyiceberg", "duckdb", "unitycatalog-client"})
 
 
 def _marked(recipe: Recipe) -> object:

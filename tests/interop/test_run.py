@@ -60,7 +60,7 @@ def test_every_part_has_tests_and_a_unique_name() -> None:
     ("source", "seconds_max", "exit_code"),
     [
         (SHOWS, 240, 0),
-        (DIES, 240, -signal.SIGKILL),
+        pytest.param(DIES, 240, -signal.SIGKILL, marks=pytest.mark.interop),
         pytest.param(HANGS, 20, TOO_LONG, marks=pytest.mark.interop),  # It runs until its time limit.
     ],
 )

@@ -14,6 +14,8 @@ from sandur.operations.tables.documents import request_part, request_part_of
 from sandur.operations.tables.names import resolve_name
 from sandur.operations.transactions import resolution
 from sandur.storage.cell import Versioned
+from sandur.storage.contract import list_all
+from tests.operations.event_chains import check_events
 
 
 class Chain(NamedTuple):
@@ -29,7 +31,7 @@ class Chain(NamedTuple):
 
 async def all_pointers(lake: Lake) -> Mapping[str, Versioned[Pointer]]:
     found = {}
-    for listed in await lake.store.list(lake.layout.pointers_folder()):
+    for listed in await list_all(lake.store, lake.layout.pointers_folder()):
         uuid = lake.layout.parse_pointer(listed.key)
         pointer = await lake.pointer(uuid).read()
         assert pointer is not None
@@ -40,7 +42,9 @@ async def all_pointers(lake: Lake) -> Mapping[str, Versioned[Pointer]]:
 async def all_receipts(lake: Lake) -> Mapping[str, Receipt]:
     """Every receipt by its commit key."""
     receipts: dict[str, Receipt] = {}
-    for listed in await lake.store.list(lake.layout.events_folder()):
+    for listed in await list_all(lake.store, lake.layout.events_folder()):
+        if lake.layout.parse_receipt(listed.key).family != "iceberg":
+            continue
         found = await lake.store.get(listed.key)
         assert found is not None
         receipt = msgspec.json.decode(found.data, type=Receipt)
@@ -51,7 +55,7 @@ async def all_receipts(lake: Lake) -> Mapping[str, Receipt]:
 async def visible_names(lake: Lake) -> Mapping[Identifier, str]:
     """What readers see: every name that exists, with the uuid it refers to."""
     visible = {}
-    for listed in await lake.store.list(f"{lake.layout.root}names/"):
+    for listed in await list_all(lake.store, f"{lake.layout.root}names/"):
         identifier = lake.layout.parse_name(listed.key)
         if found := await resolve_name(lake, identifier):
             visible[identifier] = found.uuid
@@ -69,7 +73,8 @@ async def chains(lake: Lake, *, pointers_may_be_gone: bool = False) -> Mapping[s
     used: Counter[str] = Counter()
     visible = await visible_names(lake)
     for uuid, pointer in (await all_pointers(lake)).items():
-        has_happened = pointer.value.state in {"live", "dropped"} or uuid in visible.values()
+        record = pointer.value
+        has_happened = record.state in {"live", "dropped", "purging"} or record.life or uuid in visible.values()
         if not has_happened or pointer.value.head is None:
             continue
         chain = _chain_of(pointer.value.head, receipts)
@@ -103,6 +108,7 @@ async def check_invariants(
             assert await lake.locations.exists(location), f"table {uuid}: {location} was deleted"
     doubled = [uuid for uuid, times in Counter((await visible_names(lake)).values()).items() if times > 1]
     assert not doubled, f"tables under two names: {doubled}"
+    await check_events(lake)
     return whole
 
 

@@ -1,6 +1,7 @@
 """Authorization of the Iceberg operations: what is allowed, refused and hidden."""
 
 from functools import partial
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -20,12 +21,15 @@ from sandur.operations.lake import Lake
 from sandur.operations.planning.plans import plan_table_scan
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
+from sandur.operations.tables.definitions import NewTable, define_table
 from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
+from sandur.server.control.routes import ROUTES as CONTROL_ROUTES
 from tests.operations.authorized_lakes import ABSENT, T, by, enter, lake_of_principals, text_of
-from tests.operations.principals import ADMIN, grant, id_of, request_of
+from tests.operations.hooked_store import HookedStore
+from tests.operations.principals import ADMIN, acting, grant, id_of, request_of
 from tests.operations.requests import (
     ELSEWHERE,
     NAMESPACE,
@@ -261,3 +265,23 @@ async def test_a_namespace_at_a_named_location_needs_the_right_to_use_that_locat
         update, namespace, removals=(), updates=located, request=request_of("ann", "move")
     )
     assert (await load_namespace(lake, namespace)).properties["location"] == located["location"]
+
+
+async def test_nothing_is_written_or_read_at_a_location_by_a_caller_who_may_not_create_a_table(lake: Lake) -> None:
+    """A Delta table at a location begins with a file there, so the right comes before it."""
+    await enter(lake, "ann")
+    needs = next(route.needs for route in CONTROL_ROUTES if route.operation == "defineTable")
+    place = "memory://store/tables/default/default/main/elsewhere/t"
+    store = cast("HookedStore", lake.store)
+    before = [listed.key for listed in await store.list("tables/default/default/main/elsewhere/")]
+
+    for columns in ("id INT", ""):
+        with pytest.raises(Forbidden):
+            await define_table(
+                acting(lake, "ann", needs),
+                NAMESPACE,
+                NewTable(name="d", columns=columns, format="delta", location=place),
+                request_of("ann", f"define{columns}"),
+            )
+
+    assert [listed.key for listed in await store.list("tables/default/default/main/elsewhere/")] == before == []

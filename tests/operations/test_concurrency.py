@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sandur.operations.lake import IN_A_ROW_MAX, IN_A_ROW_MAX_BESIDE_OTHERS, CommitQueue
+from sandur.operations.commit_queues import IN_A_ROW_MAX, IN_A_ROW_MAX_BESIDE_OTHERS, CommitQueue
 from sandur.storage.cell import gather_all
 from tests.fakes.fixed_clock import FixedClock
 

@@ -277,7 +277,7 @@ async def test_receipts_of_commits_form_a_chain(lake: Lake) -> None:
         await add(lake, table, version)
     await lake.background.drain()
 
-    listed = await lake.store.list(lake.layout.events_folder())
+    listed = [one for one in await lake.store.list(lake.layout.events_folder()) if "/delta/" in one.key]
     receipts = [msgspec.json.decode(stored.data) for entry in listed if (stored := await lake.store.get(entry.key))]
     by_version = {receipt["version"]: receipt for receipt in receipts}
 

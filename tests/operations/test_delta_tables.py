@@ -2,7 +2,8 @@
 
 import pytest
 
-from sandur.catalog.records import DeltaTable, Request, Source
+from sandur.catalog.events import Source
+from sandur.catalog.records import DeltaTable, Request
 from sandur.errors import AlreadyExists, Busy, Invalid, NotFound, WrongFormat
 from sandur.operations.delta.tables import (
     NewTable,

@@ -10,6 +10,8 @@ import pytest
 
 from sandur.catalog.records import Head, Pointer
 from sandur.operations.counters import JANITOR_OBJECTS
+from sandur.operations.feed import Feed
+from sandur.operations.feed_readers import FeedReaders
 from sandur.operations.janitors.garbage import PASS_INTERVAL_MS, collect_garbage
 from sandur.operations.janitors.schedule import Janitors, Run, run_janitors
 from sandur.operations.janitors.sweep import DAY_MS
@@ -22,6 +24,7 @@ from sandur.storage.local import LocalStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.claimed_places import forget_claims, older_volume
+from tests.operations.event_chains import all_events
 from tests.operations.invariants import check_invariants
 from tests.operations.janitor_runs import LONG_MS, Cluster
 from tests.operations.lakes import make_lake
@@ -40,6 +43,7 @@ from tests.operations.requests import (
 T: Final = identifier_of("t")
 UUID: Final = "5b6b2b4e-0000-4000-8000-00000000000b"
 RETENTION_MS: Final = 90 * DAY_MS
+READER_RETENTION_MS: Final = 30 * DAY_MS
 
 
 async def _cluster(*names: str, orphans: int = 0, **settings: object) -> Cluster:
@@ -168,33 +172,105 @@ async def test_old_receipts_go_when_no_pipeline_needs_them() -> None:
 
     late = await _run(cluster)
 
-    assert len(receipts) == 2
+    assert len([key for key in receipts if "/iceberg/" in key]) == 2
     assert _collected(early) == {}
     assert _collected(late) == {"committed_receipts_removed": 2}
     await commit_table(cluster.server(), T, commit(set_property("q", "2")), request("later"))
     assert content(await load(cluster.server(), T))["properties"].items() >= {"p": "1", "q": "2"}.items()
 
 
-@pytest.mark.parametrize("key", [Layout().core_manifest(), Layout().operational("feed", "0" * 20)])
-async def test_receipts_stay_where_a_pipeline_publishes_or_reads_them(key: str) -> None:
+async def test_receipts_and_the_feed_stay_where_a_pipeline_publishes() -> None:
     cluster = await _cluster()
     receipts = await cluster.keys(Layout().events_folder())
-    await cluster.store.put(key, b"{}", expected=ABSENT)
+    feed = await _read_feed(cluster)
+    await cluster.store.put(Layout().core_manifest(), b"{}", expected=ABSENT)
     cluster.clock.advance(2 * RETENTION_MS)
 
     assert _collected(await _run(cluster)) == {}
     assert await cluster.keys(Layout().events_folder()) == receipts
+    assert await cluster.keys(Layout().operational_folder("feed")) == feed
+
+
+async def _read_feed(cluster: Cluster) -> list[str]:
+    """Give every receipt a position, as a request for events does; the keys of the feed."""
+    await Feed(cluster.server()).advance()
+    return await cluster.keys(Layout().operational_folder("feed"))
+
+
+async def _commit(cluster: Cluster, key: str) -> None:
+    server = cluster.server()
+    await commit_table(server, T, commit(set_property(key, "1")), request(key))
+    await server.background.drain()
+
+
+async def test_receipts_go_after_somebody_has_read_the_feed() -> None:
+    cluster = await _cluster()
+    await _read_feed(cluster)
+    cluster.clock.advance(RETENTION_MS)
+
+    assert _collected(await _run(cluster))["committed_receipts_removed"] == 2
+
+
+async def test_receipts_wait_for_the_slowest_registered_reader() -> None:
+    cluster = await _cluster()
+    await _read_feed(cluster)
+    await _commit(cluster, "later")
+    await _read_feed(cluster)
+    await _commit(cluster, "without-a-position")
+    for _ in range(4):  # The readers are there all the time.
+        cluster.clock.advance(RETENTION_MS // 4)
+        await FeedReaders(cluster.server()).register("slow", after=1)
+        await FeedReaders(cluster.server()).register("quick", after=2)
+
+    waiting = await _run(cluster)
+    await FeedReaders(cluster.server()).report("slow", 2)
+    cluster.clock.advance(PASS_INTERVAL_MS)
+    read = await _run(cluster)
+
+    assert _collected(waiting)["committed_receipts_removed"] == 2
+    assert _collected(read)["committed_receipts_removed"] == 1
+    names = await cluster.keys(Layout().events_folder())
+    assert len([key for key in names if "/iceberg/" in key]) == 1
+
+
+async def test_a_reader_that_is_gone_stops_the_removal_of_receipts_for_its_retention_only() -> None:
+    cluster = await _cluster()
+    await _read_feed(cluster)
+    cluster.clock.advance(RETENTION_MS)
+    await FeedReaders(cluster.server()).register("gone", after=0)
+
+    waiting = await _run(cluster)
+    cluster.clock.advance(READER_RETENTION_MS)
+    late = await _run(cluster)
+
+    assert _collected(waiting) == {}
+    assert _collected(late)["committed_receipts_removed"] == 2
+    assert _collected(late)["feed_readers_forgotten"] == 1
+
+
+async def test_entries_of_the_feed_go_with_their_receipts() -> None:
+    cluster = await _cluster()
+    await _read_feed(cluster)
+    for number in range(5):
+        await _commit(cluster, f"p{number}")
+    await _read_feed(cluster)
+    cluster.clock.advance(RETENTION_MS)
+
+    run = await _run(cluster)
+
+    assert _collected(run) == {"committed_receipts_removed": 7, "feed_entries_removed": 2}
+    assert (await Feed(cluster.server()).advance()).sequence == 3  # What still exists was carried.
 
 
 async def test_events_of_the_catalog_stay() -> None:
     cluster = await _cluster()
-    event = Layout().receipt("2020-01-01", "catalog", "0" * 32)
-    await cluster.store.put(event, b"{}", expected=ABSENT)
+    events = await all_events(cluster.server())
     cluster.clock.advance(2 * RETENTION_MS)
 
     await _run(cluster)
 
-    assert await cluster.keys(Layout().events_folder()) == [event]
+    assert events
+    assert await all_events(cluster.server()) == events
 
 
 @pytest.mark.parametrize("objects_max", [3, 4, 5, 8])

@@ -364,6 +364,7 @@ async def test_a_request_without_the_right_claims_nothing() -> None:
     await add_principals(server, "bob")
     await create(server, "t", NAMESPACE)
     await grant(server, "bob", "table", "main.a.t", "SELECT")
+    await server.background.drain()
     before = await cluster.keys("")
     rule = Rule(all_of=("MODIFY",))
     needs = Needs("table", rule, dict.fromkeys(("location", "relocate", "create"), rule))

@@ -15,6 +15,7 @@ from sandur.storage.retry import RetryingStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.lossy_store import Fate, LossyStore
+from tests.operations.event_chains import check_events
 from tests.operations.lakes import make_lake, visit_marks
 from tests.operations.test_namespaces import A, B, children, create, drop, update
 
@@ -61,6 +62,7 @@ class Cluster:
         there = await namespace_exists(self.server(), namespace)
         shown = str(namespace) in await children(self.server(), namespace.parent)
         assert shown == there
+        await check_events(self.server())
         return there
 
 

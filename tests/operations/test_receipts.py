@@ -5,7 +5,8 @@ import hashlib
 
 import pytest
 
-from sandur.catalog.records import AttemptedFile, Head, Request, Source
+from sandur.catalog.events import Source
+from sandur.catalog.records import AttemptedFile, Head, Request
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts, commit_key, receipt_key, receipt_of, tried_of
 from sandur.operations.tables.commit import commit_table

@@ -9,6 +9,7 @@ from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import NotModified, load_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename
+from sandur.operations.tables.undrop import undrop
 from sandur.operations.tables.views import commit_view, create_view, load_view
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.layout import LOCATION_CLAIMS
@@ -275,3 +276,43 @@ async def test_a_view_commit_is_two_rounds_and_a_view_load_is_one(spied: SpiedSe
     await load_view(spied.warm, identifier_of("v"))
 
     assert spied.spy.rounds == 1
+
+
+@pytest.mark.parametrize("key", [None, "key"], ids=["without a key", "keyed"])
+async def test_an_undrop_is_six_rounds(spied: SpiedServer, key: str | None) -> None:
+    await drop_name(spied.warm, T, kind="table", request=request("drop t"))
+    await spied.warm.background.drain()
+    spied.spy.reset()
+
+    await undrop(spied.warm, T, kind="table", request=request("undrop t", key=key))
+
+    assert spied.spy.rounds == 6
+
+
+async def test_the_receipt_of_an_event_that_another_server_made_adds_no_round(spied: SpiedServer) -> None:
+    """E2: it is written beside the read of the name, or of the pointer on a server that did not see the name before."""
+    other = spied.server()
+    await load(other, T)
+    spied.spy.reset()
+    await drop_name(other, T, kind="table", request=request("drop t"))
+    assert spied.spy.rounds == 3
+    assert _events(spied.spy)
+
+    spied.spy.reset()
+    await rename(spied.cold(), U, identifier_of("u2"), kind="table", request=request("rename u"))
+
+    assert spied.spy.rounds == 5
+    assert _events(spied.spy)
+
+
+async def test_the_own_receipt_of_an_event_follows_after_the_answer(spied: SpiedServer) -> None:
+    await create_table(spied.warm, NAMESPACE, table("new"), request("create"))
+    assert _events(spied.spy) == []
+
+    await spied.warm.background.drain()
+
+    assert len(_events(spied.spy)) == 1
+
+
+def _events(spy: SpyStore) -> list[str]:
+    return [key for key in spy.keys("put") if "/catalog/committed/" in key]

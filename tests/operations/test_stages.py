@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from sandur.catalog.records import Source
+from sandur.catalog.events import Source
 from sandur.errors import AlreadyExists, Conflict
 from sandur.operations.counters import STAGE_OUTCOMES, Counters
 from sandur.operations.delta.tables import stage_table

@@ -61,6 +61,7 @@ async def world() -> World:
 async def give(world: World, rights: tuple[Right, ...], to: str = ME) -> None:
     for type_, name, privilege in rights:
         await grant(world.lake, to, type_, name, privilege)
+    await world.lake.background.drain()
 
 
 async def stored(world: World) -> dict[str, str]:

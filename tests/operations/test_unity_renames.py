@@ -2,9 +2,10 @@
 
 import pytest
 
+from sandur.catalog.events import Source
 from sandur.catalog.identifiers import Kind
 from sandur.catalog.infos import EntityInfo
-from sandur.catalog.records import Request, Source
+from sandur.catalog.records import Request
 from sandur.errors import AlreadyExists
 from sandur.operations.delta.tables import NewTable, rename_table
 from sandur.operations.lake import Lake

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
+from sandur.pipeline.maintenance.engine import session_options
 from sandur.pipeline.runs import create_session
 from sandur.pipeline.sources import register_sources
 from sandur.settings import Settings
@@ -36,7 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One session for all tests: a start takes seconds."""
-    session = create_session("local[2]", name="tests", options=OPTIONS)
+    iceberg = session_options(Settings(store="/nonexistent"), with_delta=False)
+    session = create_session("local[2]", name="tests", options={**OPTIONS, **iceberg})
     register_sources(session)
     yield session
     session.stop()

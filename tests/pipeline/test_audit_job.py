@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 from sandur.catalog.audit import AuditedChange, AuditedCredentials, AuditedDecision, AuditRecord
 from sandur.catalog.identifiers import Identifier
 from sandur.clock import uuid_v7
+from sandur.operations import published
 from sandur.operations.audit.trail import date_of, encode_batch
+from sandur.operations.feed import AUDIT_BATCHES, Feed
 from sandur.operations.tables.documents import current_document
-from sandur.pipeline.feed import AUDIT_BATCHES, Feed
 from sandur.pipeline.jobs.audit import AUDIT_JOB
 from sandur.pipeline.jobs.compact import COMPACT
-from sandur.pipeline.sources import datasets
 from tests.fakes.fixed_clock import FixedClock
 from tests.pipeline.world import World
 
@@ -188,7 +188,7 @@ def test_the_table_system_audit_has_the_published_records(world: World, spark: S
 def test_many_small_files_are_merged_without_records_beyond_the_retention(
     world: World, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(datasets, "FILES_MAX", 2)
+    monkeypatch.setattr(published, "FILES_MAX", 2)
     old_ms = START_MS - 200 * DAY_MS
     _put(world, 1, replace(RECORD, request_id="old", time_ms=old_ms), time_ms=old_ms)
     for number in range(3):

@@ -13,6 +13,7 @@ from sandur.catalog.records import Head, Pointer, PurgeOrder
 from sandur.clock import SystemClock
 from sandur.errors import Conflict, Unavailable
 from sandur.operations.containers.namespaces import create_namespace
+from sandur.operations.feed_readers import trim_feed
 from sandur.operations.janitors.purge import ORDERS_MAX
 from sandur.operations.tables.documents import current_document
 from sandur.operations.tables.drop import drop_name
@@ -28,6 +29,7 @@ from sandur.storage.contract import ABSENT
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.requests import NAMESPACE
 from tests.operations.table_files import create_table_with_files
+from tests.pipeline.test_compact import receipts_of_users
 from tests.pipeline.test_transforms import frame
 from tests.pipeline.world import World, identifier_of
 
@@ -36,11 +38,11 @@ UUID: Final = "5b6b2b4e-0000-4000-8000-00000000000c"
 DAY_SECONDS: Final = 86_400
 
 
-def age(world: World, *, days: int) -> None:
-    """Set the modification time of every file to a number of days ago."""
+def age(world: World, *, days: int, part: str = "") -> None:
+    """Set the modification time of every file with that part in its path to a number of days ago."""
     then = time.time() - days * DAY_SECONDS  # noqa: TID251 - the file system has no other clock
     for path in Path(world.settings.store).rglob("*"):
-        if path.is_file():
+        if path.is_file() and part in str(path):
             os.utime(path, (then, then))
 
 
@@ -167,12 +169,36 @@ def test_a_receipt_is_deleted_only_when_it_is_old_and_in_the_history(world: Worl
     unpublished = world.run(spark, COLLECT_GARBAGE)
     kept = len(world.receipts())
     world.run(spark, COMPACT)
+    young = world.run(spark, COLLECT_GARBAGE, dry_run=True)
+    age(world, days=91, part="/feed/")
     published = world.run(spark, COLLECT_GARBAGE)
 
     assert "committed_receipts_removed" not in unpublished.counts
     assert kept == 3
-    assert published.counts["committed_receipts_removed"] == 3
+    assert published.counts["committed_receipts_removed"] == 3 + len(world.dataset(spark, "changes"))
+    assert ("feed_entries_removed" in young.counts, published.counts["feed_entries_removed"]) == (False, 1)
     assert len(world.dataset(spark, "commits")) == 3
+
+
+def test_a_history_that_begins_again_has_every_receipt_that_exists(world: World, spark: SparkSession) -> None:
+    world.make("t")
+    world.commits("t", 2)
+    world.run(spark, COMPACT)
+    old, *gone = sorted(receipts_of_users(world))
+    for key in (*gone, *world.receipts(of_changes=True)):
+        world.remove(key)
+    age(world, days=91, part="/feed/")
+    trimmed = world.wait(trim_feed(world.lake))
+
+    world.remove(world.layout.core_manifest())
+    world.commits("t", 1)
+    report = world.run(spark, COMPACT)
+
+    assert (trimmed.trimmed, trimmed.receipts_carried) == (1, 1)
+    assert "entries 1 to 1 were removed" in report.warnings[0]
+    kept = {receipt.commit_key for receipt in receipts_of_users(world).values()}
+    assert {row["commit_key"] for row in world.dataset(spark, "commits")} == kept
+    assert world.layout.parse_receipt(old).commit_key in kept
 
 
 @pytest.mark.slow
@@ -182,6 +208,7 @@ def test_receipts_of_the_pipelines_own_tables_are_deleted_and_not_restored(world
     world.commits("t", 1)
     world.run(spark, COMPACT)
     own = [key for key, data in world.receipts().items() if b'"task_id":"system-tables"' in data]
+    changes = len(world.dataset(spark, "changes"))
     other = world.layout.receipt("2026-01-01", "iceberg", "ab" * 32)
     world.put(other, b"damaged")
     age(world, days=91)
@@ -194,7 +221,7 @@ def test_receipts_of_the_pipelines_own_tables_are_deleted_and_not_restored(world
     come_back = world.receipts().keys() - left.keys()
     compacted = world.run(spark, COMPACT)
 
-    assert collected.counts["committed_receipts_removed"] == len(own) + 2
+    assert collected.counts["committed_receipts_removed"] == len(own) + 2 + changes
     assert left.keys() == {other}
     assert before.warnings == reconciled.warnings == ()
     assert (reconciled.counts["restored_exactly"], reconciled.counts["restored_without_source"]) == (0, 0)

@@ -100,7 +100,7 @@ def test_every_commit_is_published_once_with_the_current_name_of_its_table(spark
     before = snapshots_of(world)
     second = world.run(spark, COMPACT)
 
-    assert (second.counts["commits"], second.counts["commits_of_system_tables"]) == (0, 8)
+    assert (second.counts["commits"], second.counts["commits_of_system_tables"]) == (0, 10)
     assert snapshots_of(world) == before
 
     world.wait(world.store.put(late_key, late, expected=ABSENT))

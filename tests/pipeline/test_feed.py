@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from sandur.errors import Unavailable
+from sandur.operations.feed import ENTRY_RECEIPTS_MAX, STATE, Entry, Feed, entry_key
 from sandur.operations.lake import Lake
-from sandur.pipeline.feed import ENTRY_RECEIPTS_MAX, STATE, Entry, Feed, entry_key
 from sandur.storage.contract import ABSENT, ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.records import AttemptedFile, DeltaCommit, DeltaTable, Head, Source
+from sandur.catalog.events import Source
+from sandur.catalog.records import AttemptedFile, DeltaCommit, DeltaTable, Head
 from sandur.operations import receipts
 from sandur.operations.receipts import receipt_key, receipt_of
 from sandur.pipeline.sources.receipt_rows import receipt_of_row, row_of

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
+from sandur.operations.feed import Feed, receipt_of_key
 from sandur.operations.receipts import Receipt
-from sandur.pipeline.feed import Feed, receipt_of_key
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.pipeline.jobs.reconcile import RECONCILE
 from tests.pipeline.world import World
@@ -31,10 +31,10 @@ def test_deleted_receipts_are_restored_exactly(spark: SparkSession, world: World
 
     assert len(before) == 5
     assert looked.counts["receipts_missing"]
-    assert (looked.counts["restored_exactly"], looked.counts["told_again"]) == (5, 1)
+    assert (looked.counts["restored_exactly"], looked.counts["read_again"]) == (5, 1)
     assert len(untouched) == len(whole) - 5
     assert (report.counts["written"], report.counts["restored_without_source"]) == (5, 0)
-    assert report.counts["told_again"] == 1
+    assert report.counts["read_again"] == 1
     assert world.receipts() == whole
     assert repeated_receipts(world) == [receipt_of_key(world.layout, passed)]
 
@@ -63,7 +63,7 @@ def test_a_chain_with_a_missing_receipt_is_reported_and_restored(spark: SparkSes
     assert (noticed.counts["links_missing"], after.counts["links_missing"]) == (1, 0)
     assert "reconcile restores" in noticed.warnings[0]
     assert (restored.counts["written"], restored.counts["restored_without_source"]) == (1, 1)
-    assert (restored.counts["told_again"], after.counts["commits"], again.counts["told_again"]) == (1, 1, 0)
+    assert (restored.counts["read_again"], after.counts["commits"], again.counts["read_again"]) == (1, 1, 0)
     assert world.receipts().keys() >= whole.keys()
 
 
@@ -81,8 +81,8 @@ def test_a_repaired_receipt_gets_another_position(spark: SparkSession, world: Wo
     after = world.run(spark, COMPACT)
 
     assert (quarantined.counts["quarantined"], quarantined.counts["commits"]) == (1, 1)
-    assert (damaged.counts["receipts_damaged"], damaged.counts["told_again"]) == (1, 0)
-    assert (restored.counts["written"], restored.counts["told_again"], after.counts["commits"]) == (1, 1, 1)
+    assert (damaged.counts["receipts_damaged"], damaged.counts["read_again"]) == (1, 0)
+    assert (restored.counts["written"], restored.counts["read_again"], after.counts["commits"]) == (1, 1, 1)
     assert world.receipts()[key] == data
 
 

@@ -14,7 +14,7 @@ JOB = "rebuild-index"
 
 def _run(world: World, spark: SparkSession, *, dry_run: bool | None = None, as_json: bool = False) -> bool:
     options = RunOptions(store=world.settings.store, dry_run=dry_run, as_json=as_json)
-    return run_jobs(JOB, options, opened=lambda _: contextlib.nullcontext(spark))
+    return run_jobs(JOB, options, opened=lambda _master, _options: contextlib.nullcontext(spark))
 
 
 def test_json_output_is_one_line_per_report(

@@ -8,12 +8,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 
+from sandur.errors import Trimmed
+from sandur.operations.feed import Feed, receipt_of_key
+from sandur.operations.feed_readers import FeedReaders, trim_feed
 from sandur.operations.tables.drop import drop_name
 from sandur.pipeline.blocking_lake import lake_options
-from sandur.pipeline.feed import Feed, receipt_of_key
 from sandur.pipeline.sources.events import FeedStreamReader
 from sandur.pipeline.sources.metadata import SandurMetadata
 from tests.pipeline.killed_stream import follow
+from tests.pipeline.test_collect_garbage import age
 from tests.pipeline.world import World, identifier_of
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +40,8 @@ def test_sources_read_the_current_records(spark: SparkSession, world: World) -> 
     snapshots = read("sandur_metadata", part="columns", table="main.sales.orders")
     files = read("sandur_files", prefix=world.layout.events_folder())
 
-    assert len(events) == len(files) == 4
+    assert len([row for row in events if row["object_type"] is None]) == 4
+    assert sorted(str(row["change"]) for row in events if row["name"] == "forgotten") == ["created", "dropped"]
     assert {row["problem"] for row in events} == {None}
     shown = [row for row in names if row["is_shown"]]
     assert [(row["name"], row["metadata_version"]) for row in shown] == [("orders", 2)]
@@ -57,7 +61,7 @@ def test_the_stream_fills_a_table_exactly_once_despite_restarts(
 ) -> None:
     world.make("orders")
     world.commits("orders", 3)
-    source_options = lake_options(world.settings)
+    source_options = {**lake_options(world.settings), "reader": "tests"}
     late_key = min(world.receipts())
     late = world.receipts()[late_key]
     world.remove(late_key)
@@ -69,12 +73,16 @@ def test_the_stream_fills_a_table_exactly_once_despite_restarts(
     follow(spark, source_options, tmp_path)
 
     check_exactly_once(spark, world, tmp_path)
+    newest = world.wait(Feed(world.lake).catch_up()).sequence
+    assert [(reader.name, reader.position) for reader in world.wait(FeedReaders(world.lake).read_all())] == [
+        ("tests", newest)
+    ]
 
 
 def check_exactly_once(spark: SparkSession, world: World, folder: Path) -> None:
     """Check that the table of the stream has every commit once."""
     rows = spark.read.parquet(str(folder / "table")).collect()
-    keys = [world.layout.parse_receipt(key).commit_key for key in world.receipts()]
+    keys = [world.layout.parse_receipt(key).commit_key for key in world.all_receipts()]
     assert sorted(row.commit_key for row in rows) == sorted(keys)
     assert sorted(row.position for row in rows) == list(range(len(keys)))
 
@@ -91,8 +99,8 @@ def test_a_repeated_receipt_is_in_the_table_once_if_the_stream_drops_duplicates(
     world.make("orders")
     world.commits("orders", 3)
     source_options = lake_options(world.settings)
-    receipts = world.receipts()
-    known, gone, bad, *_ = sorted(receipts)
+    receipts = world.all_receipts()
+    known, gone, bad, *_ = sorted(world.receipts())
     feed = Feed(world.lake)
     world.wait(feed.advance())
     world.remove(gone)
@@ -128,6 +136,7 @@ def test_a_stream_that_is_killed_during_a_batch_continues_with_it(
     late_key = min(world.receipts())
     late = world.receipts()[late_key]
     world.remove(late_key)
+    planned = len(world.all_receipts())
     source_options = lake_options(world.settings)
     command = [sys.executable, "-m", "tests.pipeline.killed_stream", world.settings.store, str(tmp_path)]
 
@@ -141,7 +150,7 @@ def test_a_stream_that_is_killed_during_a_batch_continues_with_it(
 
     assert "it is killed now" in ended.stdout, ended.stderr
     assert "it ended" not in ended.stdout
-    assert (len(offsets), len(commits), replayed) == (1, 0, 3)
+    assert (len(offsets), len(commits), replayed) == (1, 0, planned)
     check_exactly_once(spark, world, tmp_path)
 
 
@@ -149,6 +158,7 @@ def test_a_batch_that_is_planned_again_is_the_same_batch(world: World) -> None:
     world.make("orders")
     reader = FeedStreamReader(lake_options(world.settings))
     start, end = reader.initialOffset(), reader.latestOffset()
+    planned = len(world.all_receipts())
     world.commits("orders", 2)
     later = FeedStreamReader(lake_options(world.settings))
 
@@ -159,10 +169,32 @@ def test_a_batch_that_is_planned_again_is_the_same_batch(world: World) -> None:
     assert (start, end) == ({"sequence": 0}, {"sequence": 1})
     assert later.latestOffset() == {"sequence": 2}
     assert rows(later) == rows(reader)
-    assert len(rows(reader)) == 1
+    assert len(rows(reader)) == planned
     assert not reader.partitions(end, end)
     reader.stop()
     later.stop()
+
+
+def test_a_registered_stream_is_waited_for_and_another_one_is_told_to_start_again(world: World) -> None:
+    world.make("orders")
+    options = lake_options(world.settings)
+    kept, other = FeedStreamReader({**options, "reader": "kept"}), FeedStreamReader(options)
+    start, end = kept.initialOffset(), kept.latestOffset()
+    kept.partitions(start, end)
+    for key in world.all_receipts():
+        world.remove(key)
+    age(world, days=91, part="/feed/")
+
+    waited = world.wait(trim_feed(world.lake))
+    kept.commit(end)
+    trimmed = world.wait(trim_feed(world.lake))
+
+    assert (waited.trimmed, waited.slowest, trimmed.trimmed) == (0, "kept", 1)
+    with pytest.raises(Trimmed, match="new checkpoint"):
+        other.partitions(start, end)
+    assert other.initialOffset() == end
+    kept.stop()
+    other.stop()
 
 
 @pytest.mark.parametrize(("part", "names"), [("tables", {"orders", "hidden"}), ("columns", {"orders"})])

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere with Spark
 
-from sandur.catalog.records import AttemptedFile, Head, Source
+from sandur.catalog.events import Source
+from sandur.catalog.records import AttemptedFile, Head
 from sandur.operations.receipts import commit_key_of, receipt_key, receipt_of
 from sandur.pipeline.jobs.reconcile import receipts_to_restore, unpublished_receipts, with_published
 from sandur.pipeline.sources.range_reader import shaped_batch
@@ -18,7 +19,6 @@ from sandur.pipeline.sources.receipt_rows import row_of
 from sandur.pipeline.tables import ACTIVITY, COMMITS, EVENTS, NAMES, OWNERS, POINTERS, TABLES, Shape
 from sandur.pipeline.transforms import commits as of_commits
 from sandur.pipeline.transforms import projection
-from sandur.pipeline.transforms import projection as of_changes
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 from sandur.storage.layout import Layout
 from tests.pipeline.world import rows_of
@@ -198,7 +198,6 @@ def test_created_changed_and_dropped_tables_have_their_change(spark: SparkSessio
 
     compared = projection.compare_tables(current, frame(spark, TABLES, before))
     found = {row["uuid"]: row for row in rows_of(compared.toArrow())}
-    changes = of_changes.name_changes(compared, seen_at_ms=5, feed_entry=7)
 
     assert {uuid: row["change"] for uuid, row in found.items()} == {
         "a": "same",
@@ -212,12 +211,6 @@ def test_created_changed_and_dropped_tables_have_their_change(spark: SparkSessio
     }
     assert {uuid for uuid, row in found.items() if row["is_unread"]} == {"e", "g", "h"}
     assert {uuid for uuid, row in found.items() if row["is_retried"]} == {"d"}
-    assert {(row["id"], row["change"], row["name"], row["previous_name"]) for row in rows_of(changes.toArrow())} == {
-        ("b", "renamed", "bb", "b"),
-        ("c", "dropped", "c", None),
-        ("e", "created", "e", None),
-        ("f", "created", "f", None),
-    }
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
@@ -322,28 +315,72 @@ def test_tables_have_their_current_or_last_name(spark: SparkSession) -> None:
     assert [row["table_uuid"] for row in rows_of(of_commits.renamed_owners(owners, before).toArrow())] == ["gone", "t"]
 
 
-def test_a_replaced_table_gets_the_name_of_its_replacement(spark: SparkSession) -> None:
-    old, new = chain("old", 2), chain("new", 2)
-    new[0] |= {"operation": "register", "previous_commit_key": old[-1]["commit_key"]}
-    owners = frame(spark, OWNERS, [owner("new", "orders")])
-    events = frame(spark, EVENTS, [*old, *new])
+def registered(table: str, over: dict[str, Any], *, days: int = 1) -> list[dict[str, Any]]:
+    """A table whose first commit registers it over another one."""
+    rows = chain(table, 2, from_ms=days * DAY_MS)
+    rows[0] |= {"operation": "register", "previous_commit_key": over["commit_key"]}
+    return rows
 
-    everyone = of_commits.with_replaced(owners, events, frame(spark, COMMITS, []))
 
-    assert {row["table_uuid"]: row["name"] for row in rows_of(everyone.toArrow())} == {"new": "orders", "old": "orders"}
+def named(rows: DataFrame) -> dict[str, str]:
+    return {row["table_uuid"]: row["name"] for row in rows_of(rows.toArrow())}
+
+
+def own_names(spark: SparkSession, *owners: dict[str, Any], known: Sequence[dict[str, Any]] = ()) -> DataFrame:
+    shown = {"is_shown": True, "uuid": "x", "state": "active", "format": "iceberg"}
+    names = frame(spark, NAMES, [{**one, **shown} for one in owners])
+    return of_commits.owners(names, frame(spark, POINTERS, []), frame(spark, OWNERS, known))
+
+
+@pytest.mark.parametrize("split", range(5))
+def test_a_replaced_table_has_the_current_name_of_its_replacement_whichever_run_saw_what(
+    spark: SparkSession, split: int
+) -> None:
+    old = chain("old", 2)
+    middle = registered("middle", old[-1], days=5)
+    new = registered("new", middle[-1], days=9)
+    rows = [new[0], old[0], middle[0], old[1], middle[1], new[1]]
+    events, before = frame(spark, EVENTS, rows[split:]), frame(spark, COMMITS, rows[:split])
+    owners = own_names(spark, owner("new", "sold"), known=[owner("old", "orders"), owner("new", "orders")])
+
+    everyone = of_commits.with_replaced(owners, of_commits.replacements(events, before))
+
+    assert named(everyone) == {"new": "sold", "middle": "sold", "old": "sold"}
+
+
+def test_a_table_that_came_back_keeps_its_own_name_and_gives_it_to_the_one_between(spark: SparkSession) -> None:
+    old = chain("old", 2)
+    between = registered("between", old[-1], days=5)
+    back = [{**registered("old", between[-1], days=9)[0], "commit_key": "back"}]
+    events = frame(spark, EVENTS, [*old, *between, *back])
+
+    owners = own_names(spark, owner("old", "orders"))
+    everyone = of_commits.with_replaced(owners, of_commits.replacements(events, frame(spark, COMMITS, [])))
+
+    assert named(everyone) == {"old": "orders", "between": "orders"}
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_table_with_two_replacements_gets_the_first_name(spark: SparkSession, order: int) -> None:
-    old, one, two = chain("old", 2), chain("one", 1), chain("two", 1)
-    for number, new in enumerate((one, two)):
-        new[0] |= {"operation": "register", "previous_commit_key": old[number]["commit_key"]}
-    owners = frame(spark, OWNERS, [owner("one", "orders"), owner("two", "customers")][::order])
+def test_a_table_with_two_replacements_has_the_name_of_the_latest(spark: SparkSession, order: int) -> None:
+    old = chain("old", 2)
+    one, two = registered("one", old[0], days=9), registered("two", old[1], days=5)
     events = frame(spark, EVENTS, [*old, *one, *two][::order])
 
-    everyone = of_commits.with_replaced(owners, events, frame(spark, COMMITS, []))
+    owners = own_names(spark, *[owner("one", "orders"), owner("two", "customers")][::order])
+    everyone = of_commits.with_replaced(owners, of_commits.replacements(events, frame(spark, COMMITS, [])))
 
-    assert [row["name"] for row in rows_of(everyone.toArrow()) if row["table_uuid"] == "old"] == ["customers"]
+    assert named(everyone)["old"] == "orders"
+
+
+def test_a_long_line_of_replacements_is_followed(spark: SparkSession) -> None:
+    rows = chain("0", 1)
+    for number in range(1, 16):
+        rows += registered(str(number), rows[-1], days=number)
+
+    owners = own_names(spark, owner("15", "orders"))
+    found = of_commits.replacements(frame(spark, EVENTS, rows), frame(spark, COMMITS, []))
+
+    assert set(named(of_commits.with_replaced(owners, found)).items()) == {(str(one), "orders") for one in range(16)}
 
 
 def committed(key: str, day: int, kind: str) -> dict[str, Any]:

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.records import DeltaCommit, DeltaTable, Pending, Pointer, Source, Transaction
+from sandur.catalog.events import Source
+from sandur.catalog.records import DeltaCommit, DeltaTable, Pending, Pointer, Transaction
 from sandur.operations import receipts as delta_receipts
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import DeltaReceipts, commit_key_of, receipt_of
@@ -48,11 +49,15 @@ async def commits(lake: Lake, name: str, count: int) -> None:
 
 
 async def receipts(lake: Lake) -> dict[str, bytes]:
+    """The receipts of commits."""
     found = {}
     for listed in await list_all(lake.store, lake.layout.events_folder()):
+        place = lake.layout.parse_receipt(listed.key)
+        if place.family == "catalog":
+            continue
         stored = await lake.store.get(listed.key)
         assert stored
-        found[lake.layout.parse_receipt(listed.key).commit_key] = stored.data
+        found[place.commit_key] = stored.data
     return found
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from sandur.operations.published import FILES_MAX, ROWS_PER_FILE_MAX, Dataset, PublishedFile
 from sandur.pipeline.executor_tasks.write import BYTES_PER_FILE_MAX, FileWriter
-from sandur.pipeline.sources.datasets import FILES_MAX, ROWS_PER_FILE_MAX, Dataset, PublishedFile
 from sandur.pipeline.sources.range_reader import shaped_batch
 from sandur.pipeline.tables import QUARANTINE
 from tests.pipeline.world import World

@@ -9,8 +9,9 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from sandur.catalog.events import Source
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.records import Request, Source
+from sandur.catalog.records import Request
 from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
@@ -95,14 +96,18 @@ class World:
     def listed(self, folder: str) -> list[Listed]:
         return self.wait(list_all(self.store, folder))
 
-    def receipts(self) -> dict[str, bytes]:
-        """Every receipt by its key."""
+    def receipts(self, *, of_changes: bool = False) -> dict[str, bytes]:
+        """Every receipt of a commit by its key; or every receipt of a change of the catalog."""
         found = {}
         for listed in self.listed(self.layout.events_folder()):
             stored = self.wait(self.store.get(listed.key))
             assert stored
-            found[listed.key] = stored.data
+            if ("/catalog/committed/" in listed.key) == of_changes:
+                found[listed.key] = stored.data
         return found
+
+    def all_receipts(self) -> dict[str, bytes]:
+        return self.receipts() | self.receipts(of_changes=True)
 
     def put(self, key: str, data: bytes) -> None:
         self.wait(self.store.put(key, data, expected=ABSENT))
@@ -122,7 +127,7 @@ class World:
     def context(self, spark: SparkSession, **options: Any) -> Iterator[JobContext]:
         lake = {name: options.pop(name) for name in ("clock", "store") if name in options}
         blocking = BlockingLake(self.settings, **lake)
-        with JobContext(spark=spark, blocking=blocking, run_id=f"run-{next(_runs)}", **options) as context:
+        with JobContext(spark=spark, blocking=blocking, run_id=f"run-{next(_runs):08d}", **options) as context:
             yield context
 
     def run(self, spark: SparkSession, job: Job, **options: Any) -> JobReport:

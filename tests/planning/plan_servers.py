@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
+from sandur.catalog.events import Source
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import Request, Source
+from sandur.catalog.records import Request
 from sandur.iceberg.scan.requests import decode_scan_request
 from sandur.operations.lake import Lake
 from sandur.operations.planning import plans

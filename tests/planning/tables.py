@@ -154,6 +154,7 @@ class MadeFile:
     content_offset: int | None = None
     content_size: int | None = None
     has_stats: bool = True
+    size: int = 1_000
 
 
 @dataclass(frozen=True)
@@ -303,7 +304,7 @@ def _entry(manifest: MadeManifest, file: MadeFile, version: int) -> dict[str, An
         "file_format": file.file_format,
         "partition": partition,
         "record_count": len(file.rows) if file.record_count is None else file.record_count,
-        "file_size_in_bytes": 1_000,
+        "file_size_in_bytes": file.size,
         "block_size_in_bytes": 64,
         "key_metadata": None,
         "split_offsets": [4],

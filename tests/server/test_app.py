@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from sandur.errors import OutcomeUnknown, Unavailable
 from sandur.operations.counters import Count
-from sandur.server.app import LOGGED_BYTES_MAX
 from sandur.server.metrics import Metrics
+from sandur.server.requests import LOGGED_BYTES_MAX
 from sandur.storage.memory import MemoryStore
 from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.server.conftest import Catalogs

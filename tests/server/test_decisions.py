@@ -14,9 +14,12 @@ from sandur.server.control.routes import ROUTES as CONTROL_API
 from sandur.server.delta_rest.routes import ROUTES as DELTA_API
 from sandur.server.http import Answer, json_answer
 from sandur.server.iceberg_rest.routes import ROUTES as ICEBERG_API
+from sandur.server.openlineage.routes import ROUTES as LINEAGE_API
 from sandur.server.serve import build
 from sandur.server.unity_rest.routes import CLASSIC_ROUTES, CONTROL_ROUTES
 from tests.crash.unity_mutations import FUNCTION
+from tests.events.deliveries import SEALING_KEY
+from tests.fakes.openlineage import run_event
 from tests.server.conftest import Catalogs, with_plain_names
 from tests.server.logins import SECURED, bearer
 from tests.server.requests import create_table, create_view, rename, set_properties
@@ -26,6 +29,7 @@ UNITY: Final = "/api/2.1/unity-catalog"
 USERS: Final = "/api/1.0/unity-control/scim2"
 DELTA: Final = f"{UNITY}/delta/v1"
 OWN: Final = "/api/sandur/v1"
+LINEAGE: Final = "/api/v1"
 NS: Final = "/v1/main/namespaces/ns"
 WHERE: Final = {"catalog_name": "main", "schema_name": "ns"}
 EVERYTHING: Final = ["SELECT", "MODIFY", "EXECUTE", "READ VOLUME", "READ FILES", "WRITE FILES", "CREATE EXTERNAL TABLE"]
@@ -36,11 +40,16 @@ APIS: Final[dict[str, tuple[Route, ...]]] = {
     "/api/1.0/unity-control": CONTROL_ROUTES,
     DELTA: DELTA_API,
     OWN: CONTROL_API,
+    LINEAGE: LINEAGE_API,
 }
 # Nothing that these name exists in this tour; the decision comes before the 404.
 MISSING: Final = {"loadFunction", "fetchScanTasks", "signS3Request"}
 # The tables of this tour are in memory.
-UNSUPPORTED: Final = {"signRequest"}
+UNSUPPORTED: Final = {"signRequest", "preview"}
+
+
+# Answers without an end; tests/events reads them.
+STREAMS: Final = {(OWN, "streamEvents")}
 
 
 class Tour:
@@ -95,6 +104,12 @@ async def iceberg_requests(tour: Tour) -> None:
     await tour.send("PUT", f"{OWN}/restrictions/main.ns.t", policy)
     await tour.send("GET", f"{OWN}/restrictions/main.ns.t")
     await tour.send("DELETE", f"{OWN}/restrictions/main.ns.t")
+    await tour.send("PATCH", f"{OWN}/policies/table/main.ns.t", {"set": {"priority": 7}})
+    await tour.send("PUT", f"{OWN}/policies/table/main.ns.t", {"values": {"mode": "run"}})
+    await tour.send("GET", f"{OWN}/policies/table/main.ns.t")
+    for path in ("table-health", "maintenance/plan", "maintenance/operations"):
+        await tour.send("GET", f"{OWN}/{path}")
+    await tour.send("DELETE", f"{OWN}/policies/table/main.ns.t")
     await tour.send("POST", "/v1/main/tables/rename", rename("t", "u"))
     await tour.send("POST", f"{NS}/tables/u/unregister", {})
     file = made["metadata-location"]
@@ -203,6 +218,18 @@ async def table_requests(tour: Tour) -> None:
     await tour.send("DELETE", f"{UNITY}/tables/main.ns.c")
 
 
+async def lineage_requests(tour: Tour) -> None:
+    """Lineage that is not published: a graph of the one table that this makes."""
+    event = run_event(1, "START", 1)
+    await tour.send("POST", f"{LINEAGE}/lineage", event)
+    await tour.send("POST", f"{LINEAGE}/openlineage/lineage", [event])
+    await tour.send("POST", "/v1/main/namespaces", {"namespace": ["lineage"]})
+    await tour.send("POST", "/v1/main/namespaces/lineage/tables", create_table("t"))
+    await tour.send("GET", f"{OWN}/lineage", node="table:main.lineage.t")
+    await tour.send("GET", f"{LINEAGE}/lineage", nodeId="dataset:main:lineage.t")
+    await tour.send("GET", f"{LINEAGE}/column-lineage", nodeId="dataset:main:lineage.t")
+
+
 async def principal_requests(tour: Tour) -> None:
     user = await tour.send("POST", f"{USERS}/Users", {"emails": [{"value": "a@x.org"}]})
     await tour.send("GET", f"{USERS}/Users")
@@ -234,7 +261,35 @@ async def principal_requests(tour: Tour) -> None:
     await tour.send("GET", f"{OWN}/tags/catalog/main")
     await tour.send("DELETE", f"{OWN}/principals/p")
     await tour.send("GET", f"{OWN}/audit")
+    await lineage_requests(tour)
     await tour.send("GET", f"{OWN}/stages")
+
+
+async def event_requests(tour: Tour) -> None:
+    await tour.send("POST", f"{NS}/tables", create_table("dropped"))
+    await tour.send("DELETE", f"{NS}/tables/dropped")
+    await tour.send("GET", f"{OWN}/dropped", catalog="main", namespace="ns")
+    await tour.send("POST", f"{OWN}/undrop/table/main.ns.dropped", {})
+    await tour.send("GET", f"{OWN}/events")
+    made = await tour.send("POST", f"{OWN}/subscriptions", {"url": "https://hooks.example.org/events"})
+    one = f"{OWN}/subscriptions/{made['id']}"
+    await tour.send("GET", f"{OWN}/subscriptions")
+    await tour.send("GET", one)
+    await tour.send("PATCH", one, {"state": "paused"})
+    await tour.send("POST", f"{one}/rotate-secret", {})
+    await tour.send("POST", f"{one}/replay", {"begin": "oldest"})
+    await tour.send("GET", f"{one}/dead-letters")
+    await tour.send("DELETE", one)
+
+
+async def browse_requests(tour: Tour) -> None:
+    for path in ("", "/main", "/main/ns"):
+        await tour.send("GET", f"{OWN}/contents{path}")
+    await tour.send("POST", f"{OWN}/tables/main/ns", {"name": "defined", "columns": "id INT"})
+    for path in ("main", "main/ns", "main/ns/defined", "main/ns/defined/history", "main/ns/defined/changes"):
+        await tour.send("GET", f"{OWN}/objects/{path}")
+    await tour.send("POST", f"{OWN}/preview", {"tables": [["main", "ns", "defined"]]})
+    await tour.send("GET", f"{OWN}/jobs")
 
 
 async def group_requests(tour: Tour, user_id: str) -> None:
@@ -255,7 +310,11 @@ async def group_requests(tour: Tour, user_id: str) -> None:
 async def test_every_route_decides_about_its_caller(catalogs: Catalogs) -> None:
     """A route that decides nothing would be answered with 500: its answer is withheld."""
     client = await catalogs.open(
-        authentication="on", admin_secret=SECURED.admin_secret, allowed_locations=("file:///lake",)
+        authentication="on",
+        admin_secret=SECURED.admin_secret,
+        allowed_locations=("file:///lake",),
+        sealing_keys=(SEALING_KEY,),
+        deliveries=False,
     )
     headers = await bearer(client)
     grants = {"changes": [{"principal": "admin", "add": EVERYTHING}]}
@@ -270,11 +329,13 @@ async def test_every_route_decides_about_its_caller(catalogs: Catalogs) -> None:
         storage_requests,
         table_requests,
         principal_requests,
+        browse_requests,
+        event_requests,
     ):
         await requests(tour)
 
     declared = {(base, route.operation) for base, routes in APIS.items() for route in routes if route.needs is not OPEN}
-    assert declared - tour.reached == set()
+    assert declared - tour.reached == STREAMS
 
 
 async def _forgetful(_call: Call) -> Answer:
@@ -291,8 +352,8 @@ async def test_an_answer_without_a_decision_is_withheld_and_logged() -> None:
         dialects=[dialect, *{one.name: one for _, one in app._mounts}.values()],
         catalog=catalog,
         settings=SECURED,
-        clock=app._clock,
         metrics=app._metrics,
+        requests=app.requests,
     )
     await catalog.start()
     transport = httpx.ASGITransport(with_plain_names(made))

@@ -167,7 +167,7 @@ def poll(url: str, status: int) -> httpx.Response:
 
 async def test_a_store_that_only_refuses_writes_is_not_ready(catalogs: Catalogs, clock: LaterClock) -> None:
     store = FailingStore()
-    client = await catalogs.open_with(Settings(store="memory:"), store, clock=clock)
+    client = await catalogs.open_with(Settings(store="memory:", deliveries=False), store, clock=clock)
 
     with capture_logs() as logs:
         store.error, store.only_writes = Unavailable("the disk is full"), True
@@ -177,7 +177,9 @@ async def test_a_store_that_only_refuses_writes_is_not_ready(catalogs: Catalogs,
 
     assert full == ["the store cannot be written: the disk is full"] * 2
     assert freed == ""
-    assert [(line["log_level"], line["event"]) for line in logs] == [("error", "not ready"), ("info", "ready again")]
+    # The receipt that follows the creation of the default catalog may fail meanwhile.
+    said = [(line["log_level"], line["event"]) for line in logs if line["event"] != "work failed"]
+    assert said == [("error", "not ready"), ("info", "ready again")]
     page = (await client.get("/metrics")).text
     assert 'sandur_store_checks_total{result="failed"} 2.0' in page
     assert 'sandur_store_checks_total{result="ok"} 1.0' in page
@@ -187,7 +189,7 @@ async def test_a_mistake_in_a_store_is_not_ready_and_logged_with_its_trace(
     catalogs: Catalogs, clock: LaterClock
 ) -> None:
     store = FailingStore()
-    client = await catalogs.open_with(Settings(store="memory:"), store, clock=clock)
+    client = await catalogs.open_with(Settings(store="memory:", deliveries=False), store, clock=clock)
 
     with capture_logs() as logs:
         store.error = RuntimeError("a mistake")
@@ -195,7 +197,9 @@ async def test_a_mistake_in_a_store_is_not_ready_and_logged_with_its_trace(
         store.error = None
 
     assert broken == "the check of the store failed: RuntimeError: a mistake"
-    assert [line["event"] for line in logs if line.get("exc_info")] == ["check of the store"]
+    # The receipt that follows the creation of the default catalog may fail meanwhile.
+    traced = [line["event"] for line in logs if line.get("exc_info") and line["event"] != "work failed"]
+    assert traced == ["check of the store"]
 
 
 async def test_many_requests_share_one_check_that_leaves_nothing(catalogs: Catalogs, clock: LaterClock) -> None:
@@ -219,7 +223,7 @@ async def test_many_requests_share_one_check_that_leaves_nothing(catalogs: Catal
 
 async def test_a_check_removes_what_a_killed_server_left(catalogs: Catalogs, clock: LaterClock) -> None:
     store = MemoryStore()
-    client = await catalogs.open_with(Settings(store="memory:"), store, clock=clock)
+    client = await catalogs.open_with(Settings(store="memory:", deliveries=False), store, clock=clock)
     await store.put("_readiness", b"left", expected=ABSENT)
 
     assert await reason(client, clock) == ""

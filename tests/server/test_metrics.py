@@ -121,3 +121,20 @@ def test_the_number_of_areas_is_bounded_for_any_key() -> None:
     assert area_of("tenant=t/workspace=w/_catalog/index/tables/a.v1.json") == "index"
     assert area_of("tables/default/default/ns/t/metadata/00000.metadata.json") == "files"
     assert area_of("tenant=t/workspace=w/_catalog/anything/else") == "files"
+
+
+def test_what_maintenance_left_is_shown_once_and_the_newest_counts(tmp_path: Path) -> None:
+    old, new = Metrics(tmp_path), Metrics()
+    old.set_maintenance(backlog=9, failing=9, saved_bytes=1, last_run_seconds=100)
+    old.share()
+    (shared,) = tmp_path.glob("*.numbers")
+    shared.rename(tmp_path / f"{PID_MAX}.numbers")
+
+    new.set_maintenance(backlog=2, failing=1, saved_bytes=30, last_run_seconds=200)
+    both = Metrics(tmp_path)
+    both.set_maintenance(backlog=2, failing=1, saved_bytes=30, last_run_seconds=200)
+
+    assert sample(Metrics(), "sandur_maintenance_backlog") == 0.0
+    for metrics in (new, both):
+        assert sample(metrics, "sandur_maintenance_backlog") == 2.0
+        assert sample(metrics, "sandur_maintenance_saved_bytes") == 30.0

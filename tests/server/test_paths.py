@@ -7,9 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sandur.errors import BadRequest
-from sandur.server.http import decode_query, decode_segment
+from sandur.server.http import decode_levels, decode_query, decode_segment
 from sandur.server.iceberg_rest.namespaces import parent_levels
-from sandur.server.iceberg_rest.tables import decode_levels
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\x1f\x00"), min_size=1, max_size=10)
 LEVELS = st.lists(NAMES, min_size=1, max_size=4).map(tuple)

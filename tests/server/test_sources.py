@@ -7,7 +7,7 @@ import httpx
 import msgspec
 import pytest
 
-from sandur.catalog.records import Source
+from sandur.catalog.events import Source
 from sandur.server.process import RunningCatalog
 from sandur.server.serve import build
 from sandur.storage.contract import list_all
@@ -51,10 +51,11 @@ class Secured:
         return answer.status_code
 
     async def sources(self) -> list[Source]:
-        """The sources of all receipts, in the order of their versions' times."""
+        """The sources of all receipts of commits, in the order of their versions' times."""
         await self.lake.background.drain(within_seconds=30)
         store = self.lake.store
-        found = [await store.get(one.key) for one in await list_all(store, "") if "/committed/" in one.key]
+        keys = [one.key for one in await list_all(store, "") if "/committed/" in one.key]
+        found = [await store.get(key) for key in keys if "/catalog/committed/" not in key]
         receipts = [msgspec.json.decode(one.data) for one in found if one]
         receipts.sort(key=lambda receipt: (receipt["committed_at_ms"], receipt["event_id"]))
         return [msgspec.convert(receipt["source"], Source) for receipt in receipts]

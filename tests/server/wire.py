@@ -29,12 +29,10 @@ class _Announcing(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(app: AsgiApp) -> AsyncIterator[int]:
+async def serving(app: AsgiApp, http: type[PlainHttpProtocol] = PlainHttpProtocol) -> AsyncIterator[int]:
     """Serve the application on a free port of loopback, and yield the port."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(
-            app, http=PlainHttpProtocol, ws="none", lifespan="off", log_config=None, access_log=False
-        )
+        config = uvicorn.Config(app, http=http, ws="none", lifespan="off", log_config=None, access_log=False)
         server = _Announcing(config)
         running = asyncio.create_task(server._serve([listening]))
         await server.is_listening.wait()

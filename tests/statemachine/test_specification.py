@@ -5,11 +5,14 @@ from tests.statemachine.specification import (
     OK,
     Commit,
     Create,
+    CreateNamespace,
     Drop,
+    DropNamespace,
     Load,
     Recorded,
     Rename,
     Transact,
+    Undrop,
     World,
     explanations,
 )
@@ -66,7 +69,7 @@ def test_one_of_two_creators_of_a_name_is_refused() -> None:
 def test_an_operation_with_an_unknown_outcome_may_have_happened_or_not() -> None:
     unsure = [Recorded(Drop("t"), 1, 2, "Busy")]
 
-    assert explanations(unsure, [table("t", "a")]) == {table("t", "a"), table("t", "a").named("t", None)}
+    assert explanations(unsure, [table("t", "a")]) == {table("t", "a"), table("t", "a").without("t")}
 
 
 def test_a_renamed_table_has_one_of_its_two_names_at_every_moment() -> None:
@@ -88,3 +91,24 @@ def test_a_commit_that_resolved_its_name_before_a_rename_may_happen_after_it() -
 
     assert explanations(by_identity, [table("t", "a")])
     assert not explanations(by_identity, [EMPTY])
+
+
+def test_what_was_dropped_comes_back_until_its_name_is_used_again() -> None:
+    back = [Recorded(Drop("t"), 1, 2, OK), Recorded(Undrop("t"), 3, 4, OK), Recorded(Load("t"), 5, 6, frozenset("a"))]
+    used = [Recorded(Drop("t"), 1, 2, OK), Recorded(Create("t", "b"), 3, 4, OK), Recorded(Undrop("t"), 5, 6, OK)]
+    lost = [Recorded(Drop("t"), 1, 2, OK), Recorded(Undrop("t"), 3, 4, MISSING)]
+
+    assert explanations(back, [table("t", "a")])
+    assert not explanations(used, [table("t", "a")])
+    assert not explanations(lost, [table("t", "a")])
+    assert explanations(lost, [table("t", "a")._replace(forgets=True)])
+
+
+def test_a_namespace_with_a_table_is_not_dropped_and_a_dropped_one_takes_none() -> None:
+    full = [Recorded(DropNamespace(), 1, 2, OK)]
+    gone = [Recorded(DropNamespace(), 1, 2, OK), Recorded(Create("t", "a"), 3, 4, OK)]
+    again = [Recorded(DropNamespace(), 1, 2, OK), Recorded(CreateNamespace(), 3, 4, OK)]
+
+    assert not explanations(full, [table("t", "a")])
+    assert not explanations(gone, [EMPTY])
+    assert explanations([*again, Recorded(Create("t", "a"), 5, 6, OK)], [EMPTY])

@@ -39,7 +39,7 @@ def test_the_banner_prints_how_to_activate_an_inactive_environment() -> None:
 
     text = printed.getvalue()
     assert "\n  source '/home/me/my tools/bin/activate'\n" in text
-    assert text.index("source ") < text.index("store") < text.index("PyIceberg")
+    assert text.index("source ") < text.index("/ui\n") < text.index("store") < text.index("PyIceberg")
     assert "source " not in banner_text(Settings())
 
 

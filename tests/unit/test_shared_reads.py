@@ -84,9 +84,102 @@ async def test_a_read_begins_beside_one_that_takes_long(monkeypatch: pytest.Monk
     slow.begun[1].set_result(None)
 
     assert await second == 0
-    assert not first.done()
     slow.begun[0].set_result(None)
     assert await first == 0
+
+
+async def _two_reads_beside_each_other(
+    slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> "tuple[asyncio.Task[int], asyncio.Task[int]]":
+    monkeypatch.setattr(shared_reads, "JOIN_SECONDS_MAX", 0.0)
+    shared = SharedReads(slow.read)
+    first = asyncio.create_task(shared.get())
+    await slow.until_begun(1)
+    second = asyncio.create_task(shared.get())
+    await slow.until_begun(2)
+    return first, second
+
+
+async def test_a_read_that_overtakes_a_slow_one_answers_its_requests_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow()
+    first, second = await _two_reads_beside_each_other(slow, monkeypatch)
+
+    slow.value = 7
+    slow.begun[1].set_result(None)
+    async with asyncio.timeout(30):
+        found = [*await asyncio.gather(first, second)]
+    slow.value = 8
+    slow.begun[0].set_result(None)  # Its answer comes late, and is dropped.
+
+    assert found == [7, 7]
+
+
+async def test_a_read_never_answers_the_requests_of_one_that_began_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow()
+    first, second = await _two_reads_beside_each_other(slow, monkeypatch)
+
+    slow.begun[0].set_result(None)
+    assert await first == 0
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not second.done()
+    slow.value = 7
+    slow.begun[1].set_result(None)
+
+    assert await second == 7
+
+
+async def test_a_read_that_was_overtaken_answers_no_request_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_reads, "JOIN_SECONDS_MAX", 0.0)
+    slow = Slow()
+    shared = SharedReads(slow.read)
+    requests = []
+    for count in (1, 2, 3):
+        requests.append(asyncio.create_task(shared.get()))
+        await slow.until_begun(count)
+
+    slow.begun[1].set_result(None)
+    async with asyncio.timeout(30):
+        await asyncio.gather(*requests[:2])
+    slow.begun[0].set_result(None)  # Its value may be from before the third request.
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not requests[2].done()
+    slow.value = 7
+    slow.begun[2].set_result(None)
+
+    assert await requests[2] == 7
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+async def test_a_read_that_fails_fails_only_for_those_that_joined_it(
+    failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow()
+    requests = await _two_reads_beside_each_other(slow, monkeypatch)
+
+    slow.begun[failing].set_exception(Unavailable("the store is gone"))
+    with pytest.raises(Unavailable):
+        await requests[failing]
+    assert not requests[1 - failing].done()
+    slow.begun[1 - failing].set_result(None)
+
+    assert await requests[1 - failing] == 0
+
+
+async def test_a_request_waits_for_the_read_before_no_longer_than_the_bound_from_its_begin() -> None:
+    slow, loop = Slow(), asyncio.get_running_loop()
+    shared = SharedReads(slow.read)
+    first = asyncio.create_task(shared.get())
+    await slow.until_begun(1)
+    shared._began_seconds = loop.time() - shared_reads.JOIN_SECONDS_MAX  # The read takes longer than the bound.
+
+    second = asyncio.create_task(shared.get())
+    await slow.until_begun(2)
+    slow.begun[1].set_result(None)
+
+    async with asyncio.timeout(30):
+        assert [*await asyncio.gather(first, second)] == [0, 0]
 
 
 async def test_a_request_that_leaves_does_not_end_the_read_not_even_the_first_one() -> None:
@@ -187,8 +280,8 @@ async def _history(seed: int, *, joins_running: bool = False) -> History:
     shared = SharedReads(read)
 
     async def get() -> str:
-        if joins_running and shared._running and not shared._running.done():  # Breaks SR1 on purpose.
-            return await asyncio.shield(shared._running)
+        if joins_running and shared._running and not shared._running[-1].done():  # Breaks SR1 on purpose.
+            return await asyncio.shield(shared._running[-1])
         return await shared.get()
 
     async def reader() -> None:

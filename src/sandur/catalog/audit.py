@@ -48,7 +48,7 @@ class AuditedDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     manifest_number: int = 0
 
 
-ChangedObject = Literal["principal", "group", "grants", "restrictions", "owner"]
+ChangedObject = Literal["principal", "group", "grants", "restrictions", "owner", "subscription"]
 
 
 class AuditedChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

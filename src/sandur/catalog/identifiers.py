@@ -23,6 +23,8 @@ _SEPARATOR: Final = "\x1f"
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 _NEW_NAME: Final = re.compile(r"[A-Za-z0-9_@-]{1,255}\Z")
 _QUOTED_CHARS_MAX: Final = 300
+_PART: Final = re.compile(r"(?:`((?:[^`]|``)+)`|([^.`]+))(?=\.|\Z)")
+_QUOTED_PART: Final = frozenset(".`")
 
 
 class Namespace(NamedTuple):
@@ -53,6 +55,10 @@ class Identifier(NamedTuple):
     @property
     def namespace(self) -> Namespace:
         return Namespace(self.catalog, self.levels)
+
+
+def is_uuid(text: str) -> bool:
+    return _UUID.match(text) is not None
 
 
 def checked_uuid(what: str, text: str) -> str:
@@ -136,6 +142,32 @@ def parse_full_name(full_name: str) -> Identifier:
     """Parse a full name; raises BadRequest if it is malformed."""
     parts = _parts(full_name, "catalog.schema.name")
     return Identifier(parts[0], tuple(parts[1:-1]), parts[-1])
+
+
+def parse_path(text: str) -> tuple[str, ...]:
+    """The parts of a name that a person types: joined by dots, a part with a dot or a backtick in backticks.
+
+    Raises BadRequest if a part is empty or a quote is not closed.
+    """
+    parts: list[str] = []
+    position = 0
+    while True:
+        found = _PART.match(text, position)
+        if found is None or not (found[1] or found[2]):
+            raise BadRequest(
+                f"Invalid name {text[:_QUOTED_CHARS_MAX]!r}: expected parts such as catalog.namespace.name; put a part "
+                "that contains a dot in backticks"
+            )
+        parts.append(found[2] if found[1] is None else found[1].replace("``", "`"))
+        position = found.end()
+        if position == len(text):
+            return tuple(parts)
+        position += 1
+
+
+def path_text(parts: Sequence[str]) -> str:
+    """The parts as `parse_path` reads them."""
+    return ".".join(f"`{part.replace('`', '``')}`" if set(part) & _QUOTED_PART else part for part in parts)
 
 
 def full_name_of(thing: Identifier | Namespace) -> str:

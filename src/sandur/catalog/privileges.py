@@ -35,7 +35,7 @@ UnityPrivilege = Literal[
 ]
 """The privileges that Unity Catalog's clients know; they reject an answer with any other one."""
 
-Privilege = UnityPrivilege | Literal["BROWSE", "MANAGE", "WRITE VOLUME", "CREATE VIEW", "IMPERSONATE"]
+Privilege = UnityPrivilege | Literal["BROWSE", "MANAGE", "WRITE VOLUME", "CREATE VIEW", "IMPERSONATE", "WRITE LINEAGE"]
 
 UNITY_PRIVILEGES: Final[tuple[UnityPrivilege, ...]] = get_args(UnityPrivilege)
 PRIVILEGES: Final[tuple[Privilege, ...]] = (
@@ -45,6 +45,7 @@ PRIVILEGES: Final[tuple[Privilege, ...]] = (
     "WRITE VOLUME",
     "CREATE VIEW",
     "IMPERSONATE",
+    "WRITE LINEAGE",
 )
 
 SecurableType = Literal[
@@ -188,6 +189,7 @@ CREATE_MANAGED_STORAGE: Final = Rule(("CREATE MANAGED STORAGE",))
 READ_FILES: Final = Rule(("READ FILES",), owner="object")
 WRITE_FILES: Final = Rule(all_of=("READ FILES", "WRITE FILES"), owner="object")
 IMPERSONATE: Final = Rule(("IMPERSONATE",), owner="no")
+WRITE_LINEAGE: Final = Rule(("WRITE LINEAGE",))
 
 
 class Needs(NamedTuple):

@@ -20,10 +20,13 @@ class FormatVersion(NamedTuple):
 FIRST: Final = FormatVersion(1, 0)
 """The version of a record that names none, and of a store without a format."""
 
-NEWEST: Final = FormatVersion(2, 0)
-"""The version of new stores. Older stores get it by `sandur upgrade` (V4)."""
+WITH_EVENTS: Final = FormatVersion(2, 0)
+"""From this version on, records carry events, and a dropped table may come back."""
 
-MINORS: Final = {FIRST.major: FIRST.minor, NEWEST.major: NEWEST.minor}
+NEWEST: Final = FormatVersion(3, 0)
+"""The version of new stores: catalogs and namespaces may be renamed. Older stores get it by `sandur upgrade` (V4)."""
+
+MINORS: Final = {version.major: version.minor for version in (FIRST, WITH_EVENTS, NEWEST)}
 """The newest minor that this program knows, by major."""
 
 

@@ -1,30 +1,15 @@
-"""The records that the catalog keeps in cells: their fields, their states, and the source of each change."""
+"""The records that the catalog keeps in cells: their fields and their states."""
 
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from sandur import errors
+from sandur.catalog.events import AttemptedEvent, CatalogEvent, Source
 from sandur.catalog.functions import FunctionDefinition
 from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.record_versions import Record
 from sandur.errors import Subject
-
-
-class Source(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The origin of a change.
-
-    `pipeline` is a job of Sandur, which has no principal, or a principal that an administrator marked as a pipeline.
-    Every other client of the server is `rest`, and only declares its run and task. `admin` works directly on the store:
-    `principal` is the user of the operating system, or the one that the command names.
-    """
-
-    kind: Literal["rest", "pipeline", "admin", "unknown"] = "unknown"
-    principal: str = ""
-    principal_id: str = ""
-    client: str = ""
-    run_id: str = ""
-    task_id: str = ""
 
 
 class Request(NamedTuple):
@@ -51,7 +36,11 @@ class LastChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Container(Record, frozen=True, kw_only=True):
-    """The fields that catalogs and namespaces share."""
+    """The fields that catalogs and namespaces share. `last_event` is its last change; None in older records.
+
+    `is_fenced`: a rename was about to give its name to another container. Who creates one here first bumps the
+    manifest (X4).
+    """
 
     id: str
     comment: str | None = None
@@ -60,10 +49,12 @@ class _Container(Record, frozen=True, kw_only=True):
     owner: str = ""
     owner_id: str = ""
     change: LastChange | None = None
+    last_event: CatalogEvent | None = None
     created_ms: int = 0
     created_by: str = ""
     updated_ms: int = 0
     updated_by: str = ""
+    is_fenced: bool = False
 
 
 class Catalog(_Container, frozen=True, kw_only=True):
@@ -108,6 +99,8 @@ class NameRecord(Record, frozen=True, kw_only=True):
 
     `namespace_id` is the namespace that the name belongs to; empty in names that older releases wrote.
     `renamed_by` is the principal of the rename that made this name, at `updated_ms`; None if no rename did.
+    `last_event` is the creation, rename or drop that the name stands for, once the name counts (E3); None if the name
+    stands for nothing (`moved`, `free`), and in older records. `life` is that of the table it was written for (U1).
     """
 
     state: Literal["new", "active", "moving", "moved", "pending", "dropped", "free"]
@@ -124,6 +117,8 @@ class NameRecord(Record, frozen=True, kw_only=True):
     metadata_location: str = ""
     renamed_by: str | None = None
     updated_ms: int = 0
+    last_event: CatalogEvent | None = None
+    life: str = ""
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -164,7 +159,8 @@ class _Bound(Record, frozen=True, kw_only=True):
     """The fields of every record that a name refers to.
 
     `unbound` and `condemned`: created, its first name (`made_for`) not confirmed. `dropped` keeps its content and the
-    name it had (`dropped_as`). `killed`: a create that failed, or an orphan that was swept; it never lives again.
+    name it had (`dropped_as`). `purging` is dropped, and its files are being deleted (U3). `killed`: a create that
+    failed, or an orphan that was swept; it never lives again.
 
     `made_by` is the hash of the request that created it (S2). `uuid` is what names refer to. It equals `table_uuid`,
     the uuid in the metadata, unless a table is registered whose uuid was in use before. `owner` is the name of the
@@ -173,11 +169,20 @@ class _Bound(Record, frozen=True, kw_only=True):
     `places` are the addresses that it has or had and that were not generated for its uuid (P1); each has a location
     claim. `column_tags` are the tags of columns, by the id of the field in an Iceberg table and otherwise by its name.
     `is_ended`: dropped, and its files are gone or belong to another table; nothing brings it back (P2, P11).
+
+    `last_event` is the event of its drop (E6), which the name had first. `last_change` is the last change of what the
+    catalog keeps about it, such as the owner; a commit is no event and keeps it.
+
+    `life` is the id of the undrop that brought it back last; empty in its first life. An unbound record with a life is
+    a half-done undrop: it still has the event of its drop, and goes back to `dropped` (U5).
+
+    `swept` is the id of the list of files that maintenance deleted, with which commits are compared (O5); empty if it
+    deleted none.
     """
 
     uuid: str
     table_uuid: str
-    state: Literal["unbound", "condemned", "live", "dropped", "killed"]
+    state: Literal["unbound", "condemned", "live", "dropped", "purging", "killed"]
     kind: Kind = "table"
     made_for: Identifier | None = None
     made_by: str = ""
@@ -190,6 +195,10 @@ class _Bound(Record, frozen=True, kw_only=True):
     column_tags: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
     places: tuple[str, ...] = ()
     is_ended: bool = False
+    last_event: CatalogEvent | None = None
+    last_change: CatalogEvent | None = None
+    life: str = ""
+    swept: str = ""
 
 
 class Pointer(_Bound, frozen=True, kw_only=True):
@@ -312,6 +321,7 @@ class ModelVersion(Record, frozen=True, kw_only=True):
     location: str = ""
     comment: str | None = None
     change: LastChange | None = None
+    last_event: CatalogEvent | None = None
     created_ms: int = 0
     created_by: str = ""
     changed_ms: int = 0
@@ -320,6 +330,11 @@ class ModelVersion(Record, frozen=True, kw_only=True):
 
 BoundRecord = Pointer | DeltaTable | Securable
 """What a name refers to. The format in the name record says which: it selects the cell and its decoder."""
+
+
+def drop_of(record: BoundRecord) -> str:
+    """The id of the drop that a dropped record is left by, as purge orders name it (U6)."""
+    return record.last_event.id if record.last_event else record.by
 
 
 def head_of(record: BoundRecord) -> Head | None:
@@ -352,8 +367,9 @@ class Claim(Record, frozen=True, kw_only=True):
     """An idempotency key claimed by a request (C4, C8).
 
     `open` while the request runs; `done` with what a replay needs: the failure, or the location and text of the answer.
-    `locations` holds every attempted metadata file and `renames` every attempted rename, oldest first; they only grow.
-    `uuid` and `namespace_id` pin the table and the namespace for retries.
+    `locations` holds every attempted metadata file, `renames` every attempted rename and `events` every event that an
+    attempt wrote into a record (E7), oldest first; they only grow.
+    `uuid`, `life` and `namespace_id` pin the table, its life (E7) and the namespace for retries.
     """
 
     state: Literal["open", "done"]
@@ -362,8 +378,10 @@ class Claim(Record, frozen=True, kw_only=True):
     owner: str
     started_ms: int
     uuid: str = ""
+    life: str = ""
     namespace_id: str = ""
     renames: tuple[str, ...] = ()
+    events: tuple[AttemptedEvent, ...] = ()
     locations: tuple["AttemptedFile", ...] = ()
     location: str = ""
     answer: str = ""
@@ -417,8 +435,9 @@ class Stage(Record, frozen=True, kw_only=True):
 
 
 class PurgeOrder(Record, frozen=True, kw_only=True):
-    """An order to delete the files of a table, valid only if the drop with the id `drop` is the one that happened.
+    """An order to delete the files of a table, valid only if the drop with the id `drop` is the one that happened (U6).
 
+    That is the id of the drop's event, or of its request on a store without events.
     `blocked` is the reason why the files stay; empty while they may be deleted.
     """
 

@@ -10,6 +10,8 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from sandur.catalog.aliases import Alias
+from sandur.catalog.events import CatalogEvent
 from sandur.catalog.privileges import (
     VISIBLE,
     Bits,
@@ -113,7 +115,10 @@ class SecurityManifest(Record, frozen=True, kw_only=True):
     """The one cell that every change of principals, groups and grants swaps.
 
     `number` grows with every swap. `segments` gives the id of each shard's segment. `metastore_id` is the id of the
-    workspace as a securable, and `owner` the id of the principal that administers it.
+    workspace as a securable, and `owner` the id of the principal that administers it. `last_event` is the last change
+    of its content; a bump keeps it (E4). `aliases` are the catalogs and namespaces whose key is not their name, and
+    `renames` grows with every rename of one: every request reads this cell, so none reads anything else for its names.
+    `last_rename` is the event of the last one.
     """
 
     number: int
@@ -121,6 +126,10 @@ class SecurityManifest(Record, frozen=True, kw_only=True):
     owner: str = ""
     segments: dict[str, str] = msgspec.field(default_factory=dict)
     change: LastChange | None = None
+    last_event: CatalogEvent | None = None
+    aliases: tuple[Alias, ...] = ()
+    renames: int = 0
+    last_rename: CatalogEvent | None = None
 
 
 def folded(name: str) -> str:

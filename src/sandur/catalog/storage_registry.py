@@ -7,6 +7,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from sandur.catalog.events import CatalogEvent
 from sandur.catalog.identifiers import checked_new_name
 from sandur.catalog.infos import Comment, EntityInfo, entity_fields
 from sandur.catalog.locations import check_length, is_within, normalize_location
@@ -59,6 +60,7 @@ class StorageRegistry(Record, frozen=True, kw_only=True):
     credentials: dict[str, Credential] = msgspec.field(default_factory=dict)
     locations: dict[str, ExternalLocation] = msgspec.field(default_factory=dict)
     change: LastChange | None = None
+    last_event: CatalogEvent | None = None
 
 
 class CredentialUpdate(msgspec.Struct, frozen=True):

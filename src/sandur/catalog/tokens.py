@@ -106,6 +106,10 @@ class RingKeys:
             keys.append({**names, "kid": id_, "alg": ALGORITHM, "use": "sig"})
         return {"keys": keys}
 
+    def derived_key(self, purpose: str) -> bytes:
+        """A symmetric key for one purpose, the same on every server of this store."""
+        return hmac.digest(bytes.fromhex(self.ring.api_key_secret), b"derived\x00" + purpose.encode(), hashlib.sha256)
+
     def api_key_mark(self, scope: str, entropy: bytes) -> bytes:
         """The part of an API key's id that only this store can compute."""
         message = scope.encode() + b"\x00" + entropy

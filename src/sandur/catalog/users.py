@@ -75,7 +75,7 @@ def user_not_found(name: str) -> NotFound:
 
 
 def primary_email(resource: UserResource) -> str:
-    """The address that identifies a user; raises Invalid if there is none."""
+    """The address that identifies a user; raises Invalid without one."""
     emails = resource.emails or ()
     chosen = next((email for email in emails if email.primary), emails[0] if emails else None)
     if chosen is None or not _EMAIL.match(chosen.value):

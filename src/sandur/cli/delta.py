@@ -8,9 +8,9 @@ from rich.console import Console
 
 from sandur.catalog.identifiers import checked_new_name, parse_full_name
 from sandur.catalog.records import Request
+from sandur.cli.change import pairs_of
 from sandur.cli.store_admin import StoreFlags, run_on_store
 from sandur.delta.create_plan import PartitionTransform, TableDefinition, parse_columns
-from sandur.errors import BadRequest
 from sandur.operations.delta import create
 from sandur.operations.delta.create import Created
 from sandur.operations.delta.tables import rename_table
@@ -37,7 +37,7 @@ def create_delta_table(options: DeltaTableOptions, flags: StoreFlags, *, as_json
         fields=parse_columns(options.columns),
         partitioning=[PartitionTransform("identity", column) for column in options.partition_by],
         clustering=options.cluster_by,
-        properties=_properties(options.properties),
+        properties=pairs_of(options.properties),
         comment=options.comment,
     )
     made = run_on_store(lambda lake: _create(lake, options, table, _request(lake, flags)), flags, access="create")
@@ -94,13 +94,3 @@ def path_in(name: str) -> str | None:
     path = name[len(_PATH) :]
     is_quoted = path.startswith("`") and path.endswith("`")
     return path[1:-1] if is_quoted else path if "/" in path else None
-
-
-def _properties(texts: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts:
-        key, is_set, value = text.partition("=")
-        if not key or not is_set:
-            raise BadRequest(f"property {text!r}: expected KEY=VALUE")
-        found[key] = value
-    return found

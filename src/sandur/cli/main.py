@@ -1,14 +1,21 @@
 """The command `sandur`: each command calls one function, whose module is imported only when it runs."""
 
+import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from sandur import __version__
-from sandur.cli import server_commands
-from sandur.cli.flags import JsonOption
+from sandur.cli import catalog_commands, event_commands, maintenance_commands, server_commands
+from sandur.cli.flags import (
+    ConfigOption,
+    JsonOption,
+    StoreOption,
+    StoreOrServerFlags,
+    UserOption,
+    store_command,
+)
 from sandur.errors import (
     AlreadyExists,
     Busy,
@@ -25,19 +32,19 @@ from sandur.errors import (
 
 app = typer.Typer(
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # Rich takes longer to load than everything else that help needs.
     pretty_exceptions_enable=False,
     help="One catalog for Iceberg and Delta tables that needs nothing but object storage.",
 )
 
-catalogs = typer.Typer(no_args_is_help=True, help="Create and list catalogs, directly on the store.")
+catalogs = typer.Typer(no_args_is_help=True, help="Create and list catalogs, on the store itself or with --server.")
 app.add_typer(catalogs, name="catalog")
 
 indexes = typer.Typer(no_args_is_help=True, help="Maintain the indexes behind list requests.")
 app.add_typer(indexes, name="index")
 
 delta_tables = typer.Typer(
-    no_args_is_help=True, help="Create and rename Delta tables, directly on the store, without an engine."
+    no_args_is_help=True, help="Create and rename Delta tables without an engine, on the store itself or with --server."
 )
 app.add_typer(delta_tables, name="delta")
 
@@ -45,20 +52,14 @@ administration = typer.Typer(
     no_args_is_help=True, help="Regain access to a workspace, and rotate keys, directly on the store."
 )
 app.add_typer(administration, name="admin")
+app.add_typer(catalog_commands.app)
 app.add_typer(server_commands.app)
+app.add_typer(event_commands.app)
+app.add_typer(maintenance_commands.app)
 
-StoreOption = Annotated[
-    str | None,
-    typer.Option("--store", metavar="URL", help="A folder, file://, s3://, gs://, az:// or memory:"),
-]
-ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A TOML file with settings")]
 ProfileOption = Annotated[
     str | None,
     typer.Option("--profile", metavar="NAME", envvar="SANDUR_PROFILE", help="Server and token of `sandur login`"),
-]
-UserOption = Annotated[
-    str | None,
-    typer.Option("--as", metavar="USER", help="Who makes the change; default: the user of the operating system"),
 ]
 AllowLocationOption = Annotated[
     list[str] | None,
@@ -81,7 +82,8 @@ def run() -> None:
     try:
         app()
     except SandurError as error:
-        typer.secho(f"sandur: {error}", fg=typer.colors.RED, err=True)
+        color = None if os.environ.get("NO_COLOR") else typer.colors.RED
+        typer.secho(f"sandur: {error}", fg=color, err=True)
         raise SystemExit(exit_code(error)) from None
 
 
@@ -128,11 +130,14 @@ def upgrade(
 
 
 @app.command()
-def serve(
+def serve(  # noqa: PLR0913 - one parameter per flag
     *,
     store: StoreOption = None,
     host: Annotated[str | None, typer.Option("--host", metavar="H", help="The address to listen on")] = None,
     port: Annotated[int | None, typer.Option("--port", metavar="P", help="The port; 0 selects a free one")] = None,
+    grpc_port: Annotated[
+        int | None, typer.Option("--grpc-port", metavar="P", help="The port of the gRPC services; 0 selects a free one")
+    ] = None,
     workers: Annotated[int | None, typer.Option("--workers", metavar="N", help="The number of processes")] = None,
     config: ConfigOption = None,
     allow_location: AllowLocationOption = None,
@@ -147,6 +152,7 @@ def serve(
         "store": store,
         "host": host,
         "port": port,
+        "grpc.port": grpc_port,
         "workers": workers,
         "allowed_locations": tuple(allow_location) if allow_location else None,
         "allow_unauthenticated": allow_unauthenticated or None,
@@ -154,37 +160,42 @@ def serve(
     run_server(config=config, flags=flags)
 
 
-@catalogs.command("create")
+@store_command(catalogs, "create")
 def create_catalog(
+    flags: StoreOrServerFlags,
     name: str,
     *,
     root: Annotated[str | None, typer.Option("--root", metavar="URL", help="The root of its tables")] = None,
     allow_location: AllowLocationOption = None,
-    user: UserOption = None,
-    store: StoreOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Create a catalog. Without --root its tables are stored in the store itself.
 
     A root outside the store must be allowed, here and for the server: --allow-location, or the setting
     allowed_locations.
     """
-    from sandur.cli.store_admin import StoreFlags, make_catalog  # noqa: PLC0415 - starts fast
+    from sandur.cli import on_server, store_admin  # noqa: PLC0415 - starts fast
 
-    make_catalog(name, root=root, flags=StoreFlags(store, config, allow_location or (), user=user), as_json=as_json)
+    if target := flags.target:
+        on_server.create_catalog(name, target, root=root, allows=bool(allow_location), as_json=flags.as_json)
+        return
+    on_store = store_admin.StoreFlags(flags.store, flags.config, allow_location or (), user=flags.user)
+    store_admin.make_catalog(name, root=root, flags=on_store, as_json=flags.as_json)
 
 
-@catalogs.command("list")
-def list_catalogs(*, store: StoreOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+@store_command(catalogs, "list")
+def list_catalogs(flags: StoreOrServerFlags) -> None:
     """List the catalogs."""
-    from sandur.cli.store_admin import StoreFlags, show_catalogs  # noqa: PLC0415 - starts fast
+    from sandur.cli import on_server, store_admin  # noqa: PLC0415 - starts fast
 
-    show_catalogs(StoreFlags(store, config), as_json=as_json)
+    if target := flags.target:
+        on_server.list_catalogs(target, as_json=flags.as_json)
+        return
+    store_admin.show_catalogs(store_admin.StoreFlags(flags.store, flags.config), as_json=flags.as_json)
 
 
-@delta_tables.command("create")
+@store_command(delta_tables, "create")
 def create_delta_table(  # noqa: PLR0913 - one parameter per flag
+    flags: StoreOrServerFlags,
     name: Annotated[str, typer.Argument(help="catalog.schema.table, or delta.`URL` for a table at a path")],
     *,
     columns: Annotated[str, typer.Option("--columns", metavar="DDL", help="Columns in SQL: id BIGINT NOT NULL, …")],
@@ -194,17 +205,12 @@ def create_delta_table(  # noqa: PLR0913 - one parameter per flag
     table_property: Annotated[list[str] | None, typer.Option("--property", metavar="KEY=VALUE")] = None,
     comment: Annotated[str | None, typer.Option("--comment")] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if the table exists")] = False,
-    user: UserOption = None,
-    store: StoreOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Create a Delta table: managed by the catalog, external at a location, or at a path without a catalog."""
-    from sandur.cli.delta import DeltaTableOptions  # noqa: PLC0415 - starts fast
-    from sandur.cli.delta import create_delta_table as make  # noqa: PLC0415 - starts fast
+    from sandur.cli import delta, on_server  # noqa: PLC0415 - starts fast
     from sandur.cli.store_admin import StoreFlags  # noqa: PLC0415 - starts fast
 
-    options = DeltaTableOptions(
+    options = delta.DeltaTableOptions(
         name=name,
         columns=columns,
         location=location,
@@ -214,38 +220,40 @@ def create_delta_table(  # noqa: PLR0913 - one parameter per flag
         comment=comment,
         if_not_exists=if_not_exists,
     )
-    make(options, StoreFlags(store, config, user=user), as_json=as_json)
+    if target := flags.target:
+        on_server.create_delta_table(options, target, as_json=flags.as_json)
+        return
+    delta.create_delta_table(options, StoreFlags(flags.store, flags.config, user=flags.user), as_json=flags.as_json)
 
 
-@delta_tables.command("rename")
+@store_command(delta_tables, "rename")
 def rename_delta_table(
+    flags: StoreOrServerFlags,
     name: Annotated[str, typer.Argument(help="catalog.schema.table")],
     new_name: Annotated[str, typer.Argument(help="The new name, in the same schema")],
-    *,
-    user: UserOption = None,
-    store: StoreOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Rename a table of either format; engines cannot rename managed Delta tables."""
-    from sandur.cli.delta import rename_delta_table as rename  # noqa: PLC0415 - starts fast
+    from sandur.cli import delta, on_server  # noqa: PLC0415 - starts fast
     from sandur.cli.store_admin import StoreFlags  # noqa: PLC0415 - starts fast
 
-    rename(name, new_name, StoreFlags(store, config, user=user), as_json=as_json)
+    if target := flags.target:
+        on_server.rename_table(name, new_name, target, as_json=flags.as_json)
+        return
+    on_store = StoreFlags(flags.store, flags.config, user=flags.user)
+    delta.rename_delta_table(name, new_name, on_store, as_json=flags.as_json)
 
 
-@indexes.command("rebuild")
+@store_command(indexes, "rebuild")
 def rebuild_index(
+    flags: StoreOrServerFlags,
     catalog: Annotated[str | None, typer.Argument(help="Only the indexes of this catalog")] = None,
-    *,
-    store: StoreOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
-    """Rebuild the list indexes from the records that they list. Servers can keep running."""
-    from sandur.cli.store_admin import StoreFlags, rebuild_indexes  # noqa: PLC0415 - starts fast
+    """Rebuild the list indexes from the records that they list, on the store itself. Servers can keep running."""
+    from sandur.cli import on_server, store_admin  # noqa: PLC0415 - starts fast
 
-    rebuild_indexes(catalog, StoreFlags(store, config), as_json=as_json)
+    if flags.target:
+        raise on_server.refuse("sandur index rebuild")
+    store_admin.rebuild_indexes(catalog, store_admin.StoreFlags(flags.store, flags.config), as_json=flags.as_json)
 
 
 @administration.command("recover")

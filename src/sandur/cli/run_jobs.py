@@ -16,6 +16,7 @@ from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from sandur.cli.catalog_server import open_catalog
 from sandur.errors import BadRequest, Unfit
 from sandur.settings import Settings, load_settings, seconds_of
 from sandur.storage.probe import check_store
@@ -25,7 +26,9 @@ if find_spec("pyspark") is None:
 
 from sandur.pipeline.blocking_lake import check_shared_store
 from sandur.pipeline.job import JobReport, Limits, Progress, no_progress
-from sandur.pipeline.runs import OnReport, OpenSession, Runs, open_session, select_jobs
+from sandur.pipeline.jobs.maintain import MAINTAIN
+from sandur.pipeline.maintenance.engine import engine_needs, session_options
+from sandur.pipeline.runs import ALL, OnReport, OpenSession, Runs, open_session, select_jobs
 
 _EVERY: Final = re.compile(r"([0-9]{1,6})([smhd])\Z")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -44,12 +47,19 @@ class RunOptions(NamedTuple):
 
 
 def run_jobs(name: str, options: RunOptions, *, opened: OpenSession = open_session) -> bool:
-    """Run a job, or all; returns whether every job succeeded. `opened` opens the session of `--master`."""
+    """Run a job, several of them separated by commas, or all; returns whether every job succeeded.
+
+    `opened` opens the session of `--master`.
+    """
     settings = _settings(options)
     # Fail before Spark starts, which takes seconds.
-    select_jobs(name)
+    for one in name.split(","):
+        select_jobs(one)
     check_store(settings, creates=False)
-    with _output(options) as (progress, print_report), opened(options.master) as spark:
+    with (
+        _output(options) as (progress, print_report),
+        opened(options.master, spark_options(name, settings, options)) as spark,
+    ):
         runs = Runs(
             spark,
             settings,
@@ -57,8 +67,18 @@ def run_jobs(name: str, options: RunOptions, *, opened: OpenSession = open_sessi
             limits=Limits(objects_deleted_max=options.objects_max) if options.objects_max else Limits(),
             arguments=options.arguments,
             progress=progress,
+            open_catalog=lambda: open_catalog(settings),
         )
-        return runs.run(name, on_report=print_report)
+        done = [runs.run(one, on_report=print_report) for one in name.split(",")]
+        return all(done)
+
+
+def spark_options(name: str, settings: Settings, options: RunOptions) -> Mapping[str, str]:
+    """The options that the session needs from its start; only maintenance that changes tables needs packages."""
+    if not {ALL, MAINTAIN.name}.intersection(name.split(",")) or options.dry_run:
+        return {}
+    needs = engine_needs(settings)
+    return session_options(settings, with_delta=needs.has_delta) if needs.is_needed else {}
 
 
 def run_pipeline(every: str, options: RunOptions) -> None:
@@ -66,8 +86,18 @@ def run_pipeline(every: str, options: RunOptions) -> None:
     seconds = interval_seconds(every)
     settings = _settings(options)
     check_store(settings, creates=False)
-    with _output(options) as (progress, print_report), open_session(options.master) as spark:
-        Runs(spark, settings, dry_run=options.dry_run, progress=progress).run_every(seconds, on_report=print_report)
+    with (
+        _output(options) as (progress, print_report),
+        open_session(options.master, spark_options(ALL, settings, options)) as spark,
+    ):
+        runs = Runs(
+            spark,
+            settings,
+            dry_run=options.dry_run,
+            progress=progress,
+            open_catalog=lambda: open_catalog(settings),
+        )
+        runs.run_every(seconds, on_report=print_report)
 
 
 def interval_seconds(every: str) -> int:

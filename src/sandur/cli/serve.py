@@ -13,7 +13,7 @@ from rich.text import Text
 from sandur import __version__
 from sandur.cli.configuration import s3_store
 from sandur.server.addresses import address_of, is_loopback
-from sandur.server.serve import serve
+from sandur.server.serve import Ports, serve
 from sandur.settings import S3Settings, Settings, load_settings
 from sandur.spark import Connection, Versions, session_options
 from sandur.spark.sessions import DEFAULT_REGION, DEFAULT_SPARK, PACKAGES
@@ -28,13 +28,15 @@ _BUCKET_ACCESS: Final = {
 _NEEDS_KEYS: Final = frozenset({"none", "sign"})
 
 
-def show_banner(console: Console, settings: Settings, url: str, *, activation: Path | None = None) -> None:
+def show_banner(
+    console: Console, settings: Settings, url: str, *, activation: Path | None = None, grpc_port: int | None = None
+) -> None:
     """Print the banner; `activation` is the script of an inactive virtual environment, or None."""
     console.print(Text(f"Sandur {__version__}", style="bold"), Text("one catalog, nothing but object storage"))
     if activation:
         console.print(Text("In another terminal, first", style="bold cyan"))
         console.print(Text(f"  source {shlex.quote(str(activation))}\n"), soft_wrap=True)
-    for name, value in _facts(settings, url).items():
+    for name, value in _facts(settings, url, grpc_port).items():
         console.print(Text(f"  {name:<15}", style="dim"), Text(value), sep="", soft_wrap=True)
     for engine, lines in recipes(url, settings).items():
         console.print(Text(f"\n{engine}", style="bold cyan"))
@@ -90,7 +92,7 @@ def recipes(url: str, settings: Settings) -> dict[str, list[str]]:
     return found
 
 
-def _facts(settings: Settings, url: str) -> dict[str, str]:
+def _facts(settings: Settings, url: str, grpc_port: int | None) -> dict[str, str]:
     if settings.authentication == "on":
         access = "every request needs a token or an API key"
     elif is_loopback(settings.host):
@@ -98,6 +100,7 @@ def _facts(settings: Settings, url: str) -> dict[str, str]:
     else:
         access = "open to everyone"
     facts = {
+        "web UI": f"{url}/ui",
         "store": settings.store,
         "Iceberg REST": f"{url}/iceberg (and {url})",
         "Unity Catalog": f"{url}/api/2.1/unity-catalog",
@@ -107,6 +110,9 @@ def _facts(settings: Settings, url: str) -> dict[str, str]:
         "authentication": f"{settings.authentication}: {access}",
         "health": f"{url}/healthz  {url}/readyz  {url}/metrics",
     }
+    if grpc_port is not None:
+        address = address_of(settings.host, grpc_port).removeprefix("http://")
+        facts["gRPC"] = f"{address} ({'TLS' if settings.grpc.certificate else 'no TLS'})"
     if settings.store.startswith("s3://"):
         facts["bucket"] = _BUCKET_ACCESS[settings.s3.access]
     return facts
@@ -178,20 +184,20 @@ def _trino(url: str, catalog: str, s3: S3Settings, *, needs_token: bool) -> list
 
 def run_server(*, config: Path | None, flags: dict[str, object]) -> None:
     settings = load_settings(file=config, environment=os.environ, flags=flags)
-    code = serve(settings, lambda port: _announce(settings, port))
+    code = serve(settings, lambda ports: _announce(settings, ports))
     if code:
         raise SystemExit(code)
 
 
-def _announce(settings: Settings, port: int) -> None:
-    url = address_of(settings.host, port)
-    show_banner(Console(highlight=False), settings, url, activation=_activation())
+def _announce(settings: Settings, ports: Ports) -> None:
+    url = address_of(settings.host, ports.http)
+    show_banner(Console(highlight=False), settings, url, activation=_activation(), grpc_port=ports.grpc)
     # The last line, in one write: programs that start the server wait for it.
     print(f"Sandur is ready at {url}", flush=True)  # noqa: T201 - output for people and machines
 
 
 def _activation() -> Path | None:
-    """The activation script of this virtual environment; None if it is active or there is none."""
+    """The activation script of this virtual environment; None if it is active or missing."""
     script = Path(sys.prefix) / "bin" / "activate"
     is_active = os.environ.get("VIRTUAL_ENV") == sys.prefix
     return script if script.exists() and not is_active else None

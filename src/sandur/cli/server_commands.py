@@ -176,6 +176,30 @@ def list_stages(flags: ServerFlags) -> None:
     access.show_stages(flags)
 
 
+@server_command(app, "lineage")
+def show_lineage(  # noqa: PLR0913 - one parameter per flag
+    flags: ServerFlags,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="catalog.schema.table, or external:NAME, job:NAME")],
+    *,
+    direction: Annotated[str, typer.Option("--direction", metavar="WAY", help="up, down or both")] = "both",
+    depth: Annotated[int, typer.Option("--depth", metavar="N", min=1, max=10, help="How many steps")] = 3,
+    columns: Annotated[bool, typer.Option("--columns", help="Also the columns")] = False,
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", metavar="TIME", help="Only what was known then: 2026-01-31, or 7d (ago)")
+    ] = None,
+    store: Annotated[str | None, typer.Option("--store", metavar="URL", help="Read this store, not a server")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Read the store of this file of settings")
+    ] = None,
+) -> None:
+    """Print where a table comes from and what is made from it, as a tree."""
+    from sandur.cli import lineage  # noqa: PLC0415 - starts fast
+    from sandur.cli.store_admin import StoreFlags  # noqa: PLC0415 - starts fast
+
+    asked = lineage.LineageFlags(name, direction, depth, columns, as_of, flags, StoreFlags(store, config))
+    lineage.show_lineage(asked)
+
+
 @server_command(principals, "create")
 def create_principal(
     flags: ServerFlags,

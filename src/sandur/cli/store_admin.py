@@ -11,16 +11,19 @@ from typing import Literal, NamedTuple, TypeVar
 from rich.console import Console
 from rich.table import Table
 
+from sandur.catalog.events import Source
 from sandur.catalog.principals import ADMIN
-from sandur.catalog.records import Catalog, Request, Source
+from sandur.catalog.records import Catalog, Request
 from sandur.catalog.server_rights import server_rights
 from sandur.clock import SystemClock
 from sandur.errors import BadRequest, Unavailable, Unfit
+from sandur.operations.access import by_current_names
 from sandur.operations.containers.catalogs import create_catalog, ensure_default_catalog, list_catalogs
 from sandur.operations.credentials.profiles import own_store_profile
 from sandur.operations.credentials.sealed_secrets import reseal
 from sandur.operations.credentials.vend import probe_access
 from sandur.operations.dry_run import DryRunStore
+from sandur.operations.event_feed.subscriptions import reseal_subscriptions
 from sandur.operations.identity.bootstrap import recover
 from sandur.operations.index.rebuild import rebuild_all
 from sandur.operations.janitors.sweep import list_layouts
@@ -108,9 +111,10 @@ def reseal_credentials(flags: StoreFlags, *, as_json: bool) -> None:
     async def reseal_all(lake: Lake) -> tuple[int, Sequence[str]]:
         resealed, failed = 0, []
         async for layout in list_layouts(lake.store, lake.settings):
-            done, unopened = await reseal(lake.in_workspace(layout))
-            resealed += done
-            failed += [f"{layout.tenant}/{layout.workspace}/{name}" for name in unopened]
+            for work in (reseal, reseal_subscriptions):
+                done, unopened = await work(lake.in_workspace(layout))
+                resealed += done
+                failed += [f"{layout.tenant}/{layout.workspace}/{name}" for name in unopened]
         return resealed, failed
 
     if not flags.settings().sealing_keys:
@@ -119,9 +123,12 @@ def reseal_credentials(flags: StoreFlags, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"resealed": resealed, "failed": failed}))  # noqa: T201 - output for machines
     else:
-        Console().print(f"{resealed} credentials sealed with the first key")
+        Console().print(f"{resealed} credentials and subscriptions sealed with the first key")
     if failed:
-        raise Unfit(f"no key opens the secrets of {len(failed)} credentials, such as {failed[0]}; set them again")
+        raise Unfit(
+            f"no key opens the secrets of {len(failed)} credentials or subscriptions, such as {failed[0]}; "
+            "set or rotate them again"
+        )
 
 
 def _row(catalog: Catalog) -> dict[str, str]:
@@ -144,8 +151,9 @@ def run_on_store(
         try:
             if access == "read":
                 await reach_store(store, f"store {settings.store}")
-                return await work(lakes.lake(settings.tenant or "default", settings.workspace or "default"))
-            lake = await lakes.start()
+                found = lakes.lake(settings.tenant or "default", settings.workspace or "default")
+                return await work(await by_current_names(found))
+            lake = await by_current_names(await lakes.start())
             if access == "create":
                 await ensure_default_catalog(lake)
             return await work(lake)

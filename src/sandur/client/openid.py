@@ -92,37 +92,57 @@ class _Pending(Exception):
         self.slower = slower
 
 
+class BrowserLogin(msgspec.Struct, frozen=True):
+    """A login that has begun: what the provider sends back, and what proves that this program began it (PKCE)."""
+
+    state: str
+    verifier: str
+
+    @classmethod
+    def new(cls) -> "BrowserLogin":
+        return cls(secrets.token_urlsafe(32), secrets.token_urlsafe(48))
+
+
 class Provider(NamedTuple):
-    """A provider and the client id of this program there."""
+    """A provider and the client id of this program there, with its secret unless it is a public client."""
 
     http: httpx.AsyncClient
     issuer: Issuer
     client_id: str
     found: _Discovery
+    client_secret: str = ""
 
     async def login_by_browser(self, open_page: Callable[[str], None], *, port: int) -> Tokens:
         """The tokens of the person who logs in at the page that `open_page` shows."""
         if not self.found.authorization_endpoint:
             raise BadRequest(f"issuer {self.issuer.issuer} has no login by browser; try --device")
-        verifier, state = secrets.token_urlsafe(48), secrets.token_urlsafe(32)
+        started = BrowserLogin.new()
         async with listening(port) as callback:
-            query = {
-                "response_type": "code",
-                "client_id": self.client_id,
-                "redirect_uri": callback.redirect_uri,
-                "scope": self._scopes,
-                "state": state,
-                "code_challenge": _challenge(verifier),
-                "code_challenge_method": "S256",
-            }
-            open_page(str(httpx.URL(self.found.authorization_endpoint).copy_merge_params(query)))
+            open_page(self.login_page(started, callback.redirect_uri))
             found = await callback.parameters(seconds_max=LOGIN_SECONDS_MAX)
-        self._check_callback(found, state)
+        return await self.redeem(started, found, callback.redirect_uri)
+
+    def login_page(self, login: "BrowserLogin", redirect_uri: str) -> str:
+        """The address at the provider where a person logs in."""
+        query = {
+            "response_type": "code",
+            "client_id": self.client_id,
+            "redirect_uri": redirect_uri,
+            "scope": self._scopes,
+            "state": login.state,
+            "code_challenge": _challenge(login.verifier),
+            "code_challenge_method": "S256",
+        }
+        return str(httpx.URL(self.found.authorization_endpoint).copy_merge_params(query))
+
+    async def redeem(self, login: "BrowserLogin", found: Mapping[str, str], redirect_uri: str) -> Tokens:
+        """The tokens for the parameters with which the provider sent the browser back."""
+        self._check_callback(found, login.state)
         return await self._tokens(
             grant_type="authorization_code",
             code=found["code"],
-            redirect_uri=callback.redirect_uri,
-            code_verifier=verifier,
+            redirect_uri=redirect_uri,
+            code_verifier=login.verifier,
         )
 
     def _check_callback(self, found: Mapping[str, str], state: str) -> None:
@@ -178,7 +198,10 @@ class Provider(NamedTuple):
         return " ".join(one for one in wanted if one != _OFFLINE or known is None or one in known)
 
     async def _tokens(self, **form: str) -> Tokens:
-        answer = await self._post(self.found.token_endpoint, {**form, "client_id": self.client_id})
+        client = {"client_id": self.client_id}
+        if self.client_secret:
+            client["client_secret"] = self.client_secret
+        answer = await self._post(self.found.token_endpoint, {**form, **client})
         return _decode(answer, Tokens, self.issuer.issuer)
 
     async def _post(self, url: str, form: Mapping[str, str]) -> bytes:
@@ -200,7 +223,7 @@ class Provider(NamedTuple):
         raise Unauthenticated(_refusal(self.issuer.issuer, problem))
 
 
-async def discover(http: httpx.AsyncClient, issuer: Issuer, client_id: str) -> Provider:
+async def discover(http: httpx.AsyncClient, issuer: Issuer, client_id: str, client_secret: str = "") -> Provider:
     """The provider with the endpoints that it publishes; BadRequest if it is another one or an endpoint is not safe."""
     url = issuer.issuer.rstrip("/") + _DISCOVERY
     _check_address(issuer.issuer)
@@ -221,7 +244,7 @@ async def discover(http: httpx.AsyncClient, issuer: Issuer, client_id: str) -> P
     ):
         if endpoint:
             _check_address(endpoint)
-    return Provider(http, issuer, client_id, found)
+    return Provider(http, issuer, client_id, found, client_secret)
 
 
 def is_private(url: str) -> bool:

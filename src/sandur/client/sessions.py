@@ -34,6 +34,8 @@ _EARLY_MS: Final = 300_000
 _SECONDS_MAX: Final = 60.0
 _BUSY: Final = frozenset({429, 502, 503, 504})
 _FAILED: Final = 500
+_CONFLICTS: Final = ("ALREADY_EXISTS", "FAILED_PRECONDITION")
+"""Endings of codes in Unity Catalog's API, which answers 400: a name is taken, or a container is not empty."""
 _ERRORS: Final[Mapping[int, type[SandurError]]] = {
     400: BadRequest,
     401: Unauthenticated,
@@ -80,10 +82,12 @@ class _ProblemBody(msgspec.Struct, frozen=True):
 
 
 class _Problem(msgspec.Struct, frozen=True):
-    """An error of the server's own API, or of its token endpoint."""
+    """An error of one of the server's APIs, or of its token endpoint. Unity Catalog's has a code and a message."""
 
     error: _ProblemBody | str = ""
     error_description: str = ""
+    error_code: str = ""
+    message: str = ""
 
 
 def find_target(
@@ -120,20 +124,34 @@ def checked_server(url: str) -> str:
 
 
 class Session:
-    """A connection to the server of a target."""
+    """A connection to the server of a target. `label` is what messages call it: its address, or the store."""
 
-    def __init__(self, http: httpx.AsyncClient, target: Target, profiles: Profiles, clock: Clock) -> None:
+    def __init__(
+        self, http: httpx.AsyncClient, target: Target, profiles: Profiles, clock: Clock, *, label: str = ""
+    ) -> None:
         self.http = http
         self.target = target
+        self.label = label or target.server
         self._profiles = profiles
         self._clock = clock
 
     async def request(
-        self, method: str, path: str, *, body: object = None, query: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        query: Mapping[str, str] | None = None,
+        key: str = "",
     ) -> bytes:
-        """The answer to a request as the target's person or program; raises the error that the answer means."""
+        """The answer to a request as the target's person or program; raises the error that the answer means.
+
+        `key` is the idempotency key of a change: the same request may be sent again with it.
+        """
         token = await self.token()
         headers = {**self.target.headers, **({"Authorization": f"Bearer {token}"} if token else {})}
+        if key:
+            headers["Idempotency-Key"] = key
         content = None
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -143,10 +161,28 @@ class Session:
                 method, self.target.server + path, params=query, content=content, headers=headers
             )
         except httpx.HTTPError as error:
-            raise _failed(self.target.server, method, error) from error
+            raise _failed(self.label, method, error) from error
         if not answer.is_success:
-            raise self._error(answer, has_token=bool(token))
+            raise self._error(answer, has_token=bool(token), method=method)
         return answer.content
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, path: str, *, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> AsyncIterator[AsyncIterator[str]]:
+        """The lines of an answer as they arrive; raises the error that it means, and Unavailable if it breaks."""
+        token = await self.token()
+        sent = {**self.target.headers, **headers, **({"Authorization": f"Bearer {token}"} if token else {})}
+        try:
+            async with self.http.stream(
+                "GET", self.target.server + path, params=query, headers=sent, timeout=_SECONDS_MAX
+            ) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    raise self._error(answer, has_token=bool(token))
+                yield answer.aiter_lines()
+        except httpx.HTTPError as error:
+            raise _failed(self.target.server, "GET", error) from error
 
     async def token(self) -> str:
         """The token for the server, renewed if it ends soon; empty without a login.
@@ -237,18 +273,21 @@ class Session:
         ends_ms = now_ms + granted.expires_in * 1_000 if granted.expires_in else 0
         return msgspec.structs.replace(plain, access_token=granted.access_token, expires_ms=ends_ms)
 
-    def _error(self, answer: httpx.Response, *, has_token: bool) -> SandurError:
+    def _error(self, answer: httpx.Response, *, has_token: bool, method: str = "GET") -> SandurError:
         message, status = _message(answer), answer.status_code
         if status == httpx.codes.UNAUTHORIZED:
-            reason = message if has_token else f"{self.target.server} needs a login"
+            reason = message if has_token else f"{self.label} needs a login"
             return Unauthenticated(f"{reason}{self._hint()}")
         if status == httpx.codes.NOT_FOUND:
             return NotFound(message, subject="object")
         if status in _BUSY:
-            return Unavailable(f"{self.target.server} is not available: {message}")
+            return Unavailable(f"{self.label} is not available: {message}")
         if status >= _FAILED and status not in _ERRORS:
-            return OutcomeUnknown(f"{self.target.server} failed: {message}; look whether the change was made")
-        return _ERRORS.get(status, BadRequest)(message)
+            if method == "GET":
+                return Unavailable(f"{self.label} failed: {message}")
+            return OutcomeUnknown(f"{self.label} failed: {message}; look whether the change was made")
+        is_conflict = _problem(answer).error_code.endswith(_CONFLICTS)
+        return Conflict(message) if is_conflict else _ERRORS.get(status, BadRequest)(message)
 
     def _hint(self) -> str:
         if self.target.token:
@@ -294,12 +333,17 @@ def _failed(server: str, method: str, error: httpx.HTTPError) -> SandurError:
     return OutcomeUnknown(f"server {server}: no answer to the change: {reason}; look whether it was made")
 
 
+def _problem(answer: httpx.Response) -> "_Problem":
+    try:
+        return msgspec.json.decode(answer.content, type=_Problem)
+    except msgspec.DecodeError:
+        return _Problem()
+
+
 def _message(answer: httpx.Response) -> str:
     """What the server says about an error; the status if it says nothing."""
-    try:
-        problem = msgspec.json.decode(answer.content, type=_Problem)
-    except msgspec.DecodeError:
-        problem = _Problem()
+    problem = _problem(answer)
     if isinstance(problem.error, _ProblemBody):
         return problem.error.message or answer.reason_phrase
-    return problem.error_description or problem.error or f"status {answer.status_code} {answer.reason_phrase}"
+    text = problem.message or problem.error_description or problem.error
+    return text or f"status {answer.status_code} {answer.reason_phrase}"

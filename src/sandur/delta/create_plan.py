@@ -185,10 +185,15 @@ def _with_required(properties: Mapping[str, str]) -> dict[str, str]:
 
 def parse_columns(text: str) -> list[dict[str, object]]:
     """The fields of a column list, as the log has them; raises Invalid if `text` is not a column list."""
+    return types.fields_from_api(parse_column_list(text), "columns")
+
+
+def parse_column_list(text: str) -> list[dict[str, object]]:
+    """The same for any format: names of types that Delta does not have are accepted."""
     fields = _ColumnParser(text).fields(end=_END)
     if not fields:
         raise Invalid("columns: the list is empty")
-    return types.fields_from_api(fields, "columns")
+    return fields
 
 
 def _tokens(text: str) -> list[str]:

@@ -108,6 +108,6 @@ def decode_foreign_view_metadata(data: bytes, *, metadata_location: str | None =
     for version in metadata.versions:
         if version.schema_id not in metadata.schemas_by_id:
             raise Invalid(f"Invalid view metadata: version {version.version_id} has unknown schema {version.schema_id}")
-    metadata.current_version  # noqa: B018 # Raises if there is none.
+    metadata.current_version  # noqa: B018 # Raises if no version is current.
     metadata.version_log.items  # noqa: B018 # Raises if an entry is malformed.
     return metadata

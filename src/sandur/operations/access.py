@@ -5,14 +5,16 @@ A lake without an access acts for the program itself, and nothing is checked. Ot
 `require`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Literal, TypeVar
 
+from sandur.catalog.aliases import NO_ALIASES, Aliases
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.privileges import READ_DATA, WRITE_DATA, Chain, Link, Rule, SecurableType
 from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Pointer
 from sandur.catalog.restrictions import refusal
 from sandur.catalog.security import (
+    Access,
     Authority,
     SecurityManifest,
     SecuritySegment,
@@ -20,7 +22,17 @@ from sandur.catalog.security import (
     Viewer,
     shard_of,
 )
-from sandur.errors import Busy, Forbidden, Hidden, NotFound, Unauthenticated, Unavailable
+from sandur.errors import (
+    BadRequest,
+    Busy,
+    Forbidden,
+    Hidden,
+    NotFound,
+    Renamed,
+    SandurError,
+    Unauthenticated,
+    Unavailable,
+)
 from sandur.operations.lake import CELLS_MAX, Lake, LruCache
 from sandur.operations.tables.names import ResolvedName, pointer_cell, resolve_name
 from sandur.storage.cell import Versioned, gather_all, gather_in_batches
@@ -31,8 +43,10 @@ from sandur.storage.shared_reads import SharedReads
 _SEGMENT_READS_AT_ONCE: Final = 64
 _SEGMENTS_MAX: Final = 1_000
 _MANIFEST_READS_MAX: Final = 8
+_RENAMES_MAX: Final = 8
 READS_MAX: Final = 8
 
+T = TypeVar("T")
 Versions = tuple[tuple[str, Version], ...]
 
 TYPES: Final[Mapping[str, SecurableType]] = {
@@ -52,14 +66,10 @@ class Security:
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
-        self._last: Authority | None = None
+        self.last: Authority | None = None
+        """The authority that was read last; it may be stale, so it never decides about a request."""
         self._shards: LruCache[str, Shard] = LruCache(_SEGMENTS_MAX)
         self._shared = SharedReads(self._read)
-
-    @property
-    def last(self) -> Authority | None:
-        """The authority that was read last; it may be stale, so it never decides about a request."""
-        return self._last
 
     async def read(self) -> Authority:
         """A1: the authority, by a read that begins now. Unavailable if it cannot be read, never "no grants".
@@ -70,15 +80,19 @@ class Security:
 
     async def _read(self) -> Authority:
         for _ in range(_MANIFEST_READS_MAX):
-            found = await self._lake.security().read()
+            cell = self._lake.security()
+            found = None if cell.is_known_absent else await cell.read()
             if found is None:
+                self._lake.learn_aliases(NO_ALIASES)
                 return NO_AUTHORITY
-            if self._last is None or self._last.version != found.version:
+            if self.last is None or self.last.version != found.version:
                 shards = await self._read_shards(found.value)
                 if shards is None:
                     continue  # A14: the segment was replaced and removed, so the manifest has changed.
-                self._last = Authority(found.value, found.version, shards)
-            return self._last
+                self.last = Authority(found.value, found.version, shards)
+                if self._lake.known_aliases is None or self._lake.known_aliases.renames != found.value.renames:
+                    self._lake.learn_aliases(Aliases(found.value.aliases, found.value.renames))
+            return self.last
         raise Unavailable("the grants keep changing, or a segment of them is missing")
 
     async def _read_shards(self, manifest: SecurityManifest) -> Mapping[str, Shard] | None:
@@ -106,8 +120,65 @@ NO_AUTHORITY: Final = Authority(SecurityManifest(number=0, metastore_id=""), "",
 
 
 async def read_authority(lake: Lake) -> Authority | None:
-    """A1: the authority for a request, by a read that begins now; None if nothing is checked."""
-    return await lake.feature(Security).read() if lake.access else None
+    """A1: the authority for a request, by a read that begins now; None if nothing is checked.
+
+    Raises Renamed if a container was renamed since the request resolved its names, unless it is a change that has
+    checked them before.
+    """
+    if lake.names is None:
+        return await lake.feature(Security).read() if lake.access else None
+    authority = await lake.feature(Security).read()
+    check_names(lake, authority)
+    return authority if lake.access else None
+
+
+async def with_current_names(
+    lake: Lake, access: Access | None, work: Callable[[Lake], Awaitable[T]], *, is_read: bool
+) -> T:
+    """What the work of a request returns or raises, by the names of containers at a moment within the request.
+
+    It starts over if the names that this process knew are stale: before it has changed anything.
+    """
+    if lake.known_aliases is None:
+        await lake.feature(Security).read()
+    for _ in range(_RENAMES_MAX):
+        acting = lake.for_request(access, read_authority, is_read=is_read)
+        try:
+            return await work(acting)
+        except Renamed:
+            await lake.feature(Security).read()
+        except BadRequest:  # Whatever the names are.
+            raise
+        except SandurError:
+            if await has_current_names(acting):
+                raise
+    raise Busy("catalogs or namespaces are being renamed; try again")
+
+
+async def has_current_names(lake: Lake) -> bool:
+    """Whether a refusal counts: the names were current when the request checked them; a read checks them again."""
+    if lake.names and (lake.names.is_read or not lake.names.is_done):
+        try:
+            await read_authority(lake)
+        except Renamed:
+            return False
+    return True
+
+
+async def by_current_names(lake: Lake) -> Lake:
+    """The lake by the names of containers as they are now, for work without a request."""
+    await lake.feature(Security).read()
+    return lake.by_known_names()
+
+
+def check_names(lake: Lake, authority: Authority) -> None:
+    """Raise Renamed if the authority has other names than the request."""
+    names = lake.names
+    if names is None or (names.is_done and not names.is_read):
+        return
+    if authority.manifest.renames != lake.layout.aliases.renames:
+        raise Renamed("a catalog or namespace was renamed; try again")
+    names.is_done = True
 
 
 Missing = NotFound | Callable[[], NotFound]
@@ -179,10 +250,12 @@ async def authorize_caller(lake: Lake) -> None:
     await authorize_metastore(lake)
 
 
-async def authorize_metastore(lake: Lake, *, situation: str = "") -> None:
-    """Check what the route declares on the metastore, by a read of the grants that begins now."""
-    if authority := await read_authority(lake):
+async def authorize_metastore(lake: Lake, *, situation: str = "") -> Authority | None:
+    """Check what the route declares on the metastore, by a read of the grants that begins now, which it returns."""
+    authority = await read_authority(lake)
+    if authority:
         require(lake, authority, (authority.metastore,), missing=_HIDDEN, situation=situation)
+    return authority
 
 
 async def authorize_catalog(lake: Lake, catalog: Catalog, *, missing: NotFound, situation: str = "") -> None:
@@ -206,12 +279,22 @@ def manifest_versions(lake: Lake, authority: Authority) -> Versions:
 
 
 Wanted = Callable[[ResolvedName], bool]
+Situation = str | Callable[[ResolvedName], str]
+"""A situation that the route declares, or the function that finds it out from what a name refers to."""
 
 
 async def resolve_authorized(
-    lake: Lake, identifier: Identifier, is_wanted: Wanted, *, missing: NotFound, situation: str = ""
+    lake: Lake, identifier: Identifier, is_wanted: Wanted, *, missing: NotFound, situation: Situation = ""
 ) -> ResolvedName:
     """What a name refers to, if the request may do what its route declares to it; otherwise raises (A2, A4)."""
+    found, _ = await resolve_with_authority(lake, identifier, is_wanted, missing=missing, situation=situation)
+    return found
+
+
+async def resolve_with_authority(
+    lake: Lake, identifier: Identifier, is_wanted: Wanted, *, missing: NotFound, situation: Situation = ""
+) -> tuple[ResolvedName, Authority | None]:
+    """As `resolve_authorized`, with the grants that it read, for further decisions about the same request."""
     for _ in range(READS_MAX):
         before = remembered_versions(lake, identifier)
         if lake.store.has_instant_reads:  # There is no round to save, and tasks would cost more than the reads.
@@ -221,12 +304,13 @@ async def resolve_authorized(
         if found is None or not is_wanted(found):
             raise missing
         if authority is None:
-            return found
+            return found, None
         chain = await name_chain(lake, authority, found, missing=missing)
-        require(lake, authority, chain, missing=missing, situation=situation)
+        stated = situation if isinstance(situation, str) else situation(found)
+        require(lake, authority, chain, missing=missing, situation=stated)
         now = versions_read(lake, authority, found)
         if now == before or await lake.store.are_current(now):
-            return found
+            return found, authority
     raise Busy(f"{identifier}: it or the grants keep changing")
 
 
@@ -330,7 +414,7 @@ async def namespace_chain(
     `namespace_id` is the id that the caller found in a name; empty for the namespace as it is now. Raises `missing` if
     the namespace does not exist, or has been created again with another id.
     """
-    cached = lake.feature(_chains).get((namespace, namespace_id)) if namespace_id else None
+    cached = lake.named_feature(_chains).get((namespace, namespace_id)) if namespace_id else None
     if cached and cached[0] == authority.version:
         return cached[1]
     levels = [Namespace(namespace.catalog, namespace.levels[: depth + 1]) for depth in range(len(namespace.levels))]
@@ -340,7 +424,7 @@ async def namespace_chain(
     chain = _linked(authority, catalog, levels, records)
     if chain is None or namespace_id not in {"", chain[-1].id}:
         raise missing
-    lake.feature(_chains)[namespace, chain[-1].id] = (authority.version, chain)
+    lake.named_feature(_chains)[namespace, chain[-1].id] = (authority.version, chain)
     return chain
 
 

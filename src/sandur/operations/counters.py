@@ -18,6 +18,9 @@ AUDIT_WRITES: Final = "sandur_audit_writes_total"
 CREDENTIALS: Final = "sandur_storage_credentials_total"
 STAGE_OUTCOMES: Final = "sandur_stages_total"
 COMMITS: Final = "sandur_commits_total"
+EVENT_STREAMS: Final = "sandur_event_streams_total"
+DELIVERIES: Final = "sandur_deliveries_total"
+LINEAGE_EVENTS: Final = "sandur_lineage_events_total"
 
 LABELS: Final = {
     INDEX_READS: "result",
@@ -32,6 +35,9 @@ LABELS: Final = {
     CREDENTIALS: "result",
     STAGE_OUTCOMES: "outcome",
     COMMITS: "operation",
+    EVENT_STREAMS: "result",
+    DELIVERIES: "result",
+    LINEAGE_EVENTS: "result",
 }
 """The label name of each counter."""
 

@@ -33,6 +33,11 @@ class DryRunStore:
         self._written: dict[str, tuple[Stored, int] | None] = {}
         self._versions = count(1)
 
+    @property
+    def written(self) -> Sequence[str]:
+        """The keys of the objects that were written or deleted."""
+        return list(self._written)
+
     def forget(self) -> None:
         """Drop all remembered writes."""
         self._written.clear()
@@ -107,12 +112,12 @@ class DryRunStore:
             raise SwapLost(f"object {key}: expected version {expected}, found {version}")
 
 
-def open_dry_run(lake: Lake) -> Lake:
-    """A new lake over the same stores. Its writes are visible only in it.
+def open_dry_run(lake: Lake, store: DryRunStore | None = None) -> Lake:
+    """A new lake over the same stores. Its writes are visible only in it. `store` stands for the lake's own store.
 
     It remembers everything that was written. It needs no close: the stores belong to the given lake.
     """
-    store = DryRunStore(lake.store)
+    store = store or DryRunStore(lake.store)
 
     def open_other(root: str) -> ObjectStore:
         holder, _ = lake.locations.holder(f"{root}/x")

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
+from sandur.catalog.events import CatalogEvent, attempted
 from sandur.catalog.records import AttemptedFile, Claim, Definite, Request, error_of, failure_of
 from sandur.errors import Busy, Hidden, KeyReused, SandurError
 from sandur.operations.audit.notes import note_replay
@@ -44,19 +45,27 @@ class KeyClaim:
         return self.held.value.uuid if self.held else None
 
     async def take(
-        self, *, uuid: str = "", namespace_id: str = "", rename_id: str = "", tried: AttemptedFile | None = None
+        self,
+        *,
+        uuid: str = "",
+        life: str = "",
+        namespace_id: str = "",
+        rename_id: str = "",
+        tried: AttemptedFile | None = None,
+        event: CatalogEvent | None = None,
     ) -> None:
-        """Take the key or, if it is held already, add the file or rename that comes next (C7, R8: the fence).
+        """Take the key or, if it is held already, add the file, rename or event that comes next (C7, R8, E7: a fence).
 
         When this returns, the claim is written. Raises ClaimLost if another attempt holds it.
         """
         if self._cell is None:
             return
-        claim = self.held.value if self.held else self._opened(uuid=uuid, namespace_id=namespace_id)
+        claim = self.held.value if self.held else self._opened(uuid=uuid, life=life, namespace_id=namespace_id)
         grown = replace(
             claim,
             locations=(*claim.locations, tried) if tried else claim.locations,
             renames=(*claim.renames, rename_id) if rename_id else claim.renames,
+            events=(*claim.events, attempted(event)) if event else claim.events,
         )
         if self.held is None or grown != claim:
             await self._swap(grown)
@@ -81,6 +90,12 @@ class KeyClaim:
         if self.held and self.held.value.state == "open":
             with contextlib.suppress(ClaimLost):
                 await self.done(location=location, answer=answer)
+
+    async def check_names(self) -> None:
+        """Raise Renamed if the request was refused under names that are not current: then nothing is final."""
+        names = self._lake.names
+        if names and not names.is_done:
+            await names.look(self._lake)
 
     async def release(self) -> None:
         """Leave the claim to the next retry at once: this attempt gave up and nothing of it can still take effect."""
@@ -124,7 +139,7 @@ class KeyClaim:
                 return self.held.value
         raise self._busy()
 
-    def _opened(self, *, uuid: str, namespace_id: str = "") -> Claim:
+    def _opened(self, *, uuid: str, life: str = "", namespace_id: str = "") -> Claim:
         return Claim(
             state="open",
             request_hash=self._request.hash,
@@ -132,6 +147,7 @@ class KeyClaim:
             owner=self._lake.clock.new_id(),
             started_ms=self._lake.clock.now_ms(),
             uuid=uuid,
+            life=life,
             namespace_id=namespace_id,
         )
 
@@ -185,6 +201,7 @@ async def run_exactly_once(
                 await claim.release()
                 raise
             except Definite as error:
+                await claim.check_names()
                 await claim.done(error=error)
                 raise
             except SandurError:

@@ -4,17 +4,18 @@ import asyncio
 import contextlib
 import sys
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar
 
+from sandur.catalog.aliases import NO_ALIASES, Aliases
 from sandur.catalog.identifiers import Format, Identifier, Namespace
 from sandur.catalog.index import Manifest, Scope, Segment
 from sandur.catalog.location_claims import LocationClaim, LocationsComplete
 from sandur.catalog.locations import Address
+from sandur.catalog.maintenance.orphans import CondemnedFiles, SweptFiles
 from sandur.catalog.record_versions import NEWEST, Record, StoreFormat
 from sandur.catalog.records import (
     BoundRecord,
@@ -199,6 +200,19 @@ def _index_bytes(held: Versioned[Manifest] | Versioned[Segment]) -> int:
     return sum(entry.size_bytes for entry in held.value.entries)
 
 
+class NamesCheck:
+    """Whether a request has found that the names which it uses are current.
+
+    A change acts on the containers that had these names when it checked them, so it checks once. A read checks always.
+    `look` checks them by a read that begins now.
+    """
+
+    def __init__(self, look: "Callable[[Lake], Awaitable[object]]", *, is_read: bool) -> None:
+        self.look = look
+        self.is_read = is_read
+        self.is_done = False
+
+
 @dataclass(eq=False, kw_only=True)
 class Lake:
     """The store, layout, clock, settings and locations of one tenant's workspace, and its cells by kind."""
@@ -216,7 +230,11 @@ class Lake:
 
     def __post_init__(self) -> None:
         self._shared = self
+        self.names: NamesCheck | None = None
+        self.known_aliases: Aliases | None = None
+        self.reader: Lake | None = None
         self._features: dict[Callable[[Lake], Any], Any] = {}
+        self.named_features: dict[Callable[[Lake], Any], Any] = {}
         self._closers: list[Callable[[], Awaitable[None]]] = []
         # One cache for cells of every kind: the methods below give each key to one kind only.
         self._seen: MutableMapping[str, Versioned[Any]] = LruCache(CELLS_MAX)
@@ -230,10 +248,10 @@ class Lake:
 
         `kind` is the class, or a function that makes the instance. It is called with this lake on first use.
         """
-        found = self._features.get(kind)
+        found: F | None = self._features.get(kind)  # Stored only under the class that made it.
         if found is None:
             found = self._features[kind] = kind(self._shared)
-        return cast("F", found)  # Stored only under the class that made it.
+        return found
 
     def acting_for(self, access: Access | None) -> "Lake":
         """This lake with all its caches, for one request: its operations check what the request may do."""
@@ -241,6 +259,54 @@ class Lake:
         attributes = self.__dict__.copy()
         attributes["access"] = access
         lake.__dict__ = attributes
+        return lake
+
+    def named_feature(self, kind: Callable[["Lake"], F]) -> F:
+        """As `feature`, for what is cached by names: it is forgotten when a container is renamed."""
+        found: F | None = self.named_features.get(kind)
+        if found is None:
+            found = self.named_features[kind] = kind(self._shared.with_aliases(self.layout.aliases))
+        return found
+
+    def learn_aliases(self, aliases: Aliases) -> None:
+        """Requests that begin from now on use these names."""
+        shared = self._shared
+        if (shared.known_aliases or NO_ALIASES).renames != aliases.renames:
+            shared.named_features, shared.reader = {}, None
+        shared.known_aliases = aliases
+
+    def with_aliases(self, aliases: Aliases) -> "Lake":
+        """This lake by the names of containers at one moment; no request checks them."""
+        lake, shared = self.acting_for(self.access), self._shared
+        lake.names, lake.layout = None, replace(self.layout, aliases=aliases)
+        lake.named_features = shared.named_features if aliases is shared.known_aliases else {}
+        return lake
+
+    def by_known_names(self) -> "Lake":
+        """This lake by the names of containers as this process read them last."""
+        return self.with_aliases(self._shared.known_aliases or NO_ALIASES)
+
+    def for_request(
+        self, access: Access | None, look: "Callable[[Lake], Awaitable[object]]", *, is_read: bool
+    ) -> "Lake":
+        """This lake by the names of containers as this process read them last; the request checks them."""
+        if access is None and is_read and self._shared.reader:
+            return self._shared.reader  # Reads without a caller differ in nothing, and this is the warm load.
+        lake, known = self.acting_for(access), self._shared.known_aliases
+        lake.names, lake.named_features = NamesCheck(look, is_read=is_read), self._shared.named_features
+        if known is not None and known.renames:
+            lake.layout = replace(self.layout, aliases=known)
+        if access is None and is_read:
+            self._shared.reader = lake
+        return lake
+
+    @property
+    def by_keys(self) -> "Lake":
+        """This lake by the keys of containers, which no rename changes: for indexes, janitors and what is stored."""
+        if not self.layout.aliases:
+            return self
+        lake = self.acting_for(self.access)
+        lake.layout = replace(self.layout, aliases=NO_ALIASES)
         return lake
 
     def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
@@ -328,6 +394,14 @@ class Lake:
     def purge_order(self, table_uuid: str, drop: str) -> Cell[PurgeOrder]:
         return self._cell(self.layout.purge_order(table_uuid, drop), PurgeOrder, is_cached=False)
 
+    def condemned_files(self, uuid: str) -> Cell[CondemnedFiles]:
+        """The files of a table that a later run of maintenance deletes."""
+        return self._cell(self.layout.condemned(uuid), CondemnedFiles, is_cached=False)
+
+    def swept_files(self, list_id: str) -> Cell[SweptFiles]:
+        """A list of files that maintenance deleted, by the uuid of their first table; cached, as commits read it."""
+        return self._cell(self.layout.swept(list_id), SweptFiles)
+
     def storage_registry(self) -> Cell[StorageRegistry]:
         return self._cell(self.layout.storage_registry(), StorageRegistry)
 
@@ -337,76 +411,18 @@ class Lake:
 
     def uncached(self, key: str, kind: type[T]) -> Cell[T]:
         """The cell under a key that was listed, or of a record that is read once or twice in its life."""
-        return Cell(self.store, key, kind, self.clock, None, self.form)
+        return Cell(self.store, key, kind, self.clock, None, self.form, *self._named)
+
+    @property
+    def _named(self) -> tuple[Aliases, tuple[str, str]] | tuple[()]:
+        layout = self.layout
+        return (layout.aliases, (layout.tenant, layout.workspace)) if layout.aliases else ()
 
     def _cell(self, key: str, kind: type[T], *, is_cached: bool = True) -> Cell[T]:
-        return Cell(self.store, key, kind, self.clock, self._seen if is_cached else None, self.form)
-
-
-IN_A_ROW_MAX: Final = 48
-IN_A_ROW_MAX_BESIDE_OTHERS: Final = 16
-OTHERS_SECONDS: Final = 5.0
-"""How long a queue remembers that another server changed the same name."""
-
-_PAUSE_IN_TURNS: Final = 3.0
-"""After a lost swap, a server reads, writes aside and swaps: this many turns of a server that need not read."""
-
-_PAUSE_SECONDS_MIN: Final = 0.002
-_PAUSE_SECONDS_MAX: Final = 0.05
-
-
-class CommitQueue:
-    """The queue of changes to one name in this process: one at a time, with pauses for other servers.
-
-    It serves speed and fairness only; the swap decides, here as between processes. A server whose clients queue for one
-    table has everything in memory, and would always win against a server that lost a swap and must read first.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._lock = asyncio.Lock()
-        self._in_a_row = 0
-        self._others_until = 0.0
-        self._seconds = 0.0
-
-    @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator["CommitQueue"]:
-        """Wait for the turn of a change, and hold it."""
-        loop = asyncio.get_running_loop()
-        async with self._lock:
-            await self._pause(loop.time())
-            began = loop.time()
-            try:
-                yield self
-            finally:
-                self._seconds = loop.time() - began
-
-    def note_contention(self) -> None:
-        """Note that another server changed the same name."""
-        self._in_a_row = 0
-        self._others_until = asyncio.get_running_loop().time() + OTHERS_SECONDS
-
-    async def _pause(self, now: float) -> None:
-        self._in_a_row += 1
-        if self._in_a_row > (IN_A_ROW_MAX_BESIDE_OTHERS if now < self._others_until else IN_A_ROW_MAX):
-            self._in_a_row = 1
-            seconds = min(max(_PAUSE_IN_TURNS * self._seconds, _PAUSE_SECONDS_MIN), _PAUSE_SECONDS_MAX)
-            await self._clock.sleep(seconds)
-
-
-class CommitQueues:
-    """The commit queues of one lake, by name or key. A change that waits in its queue does not lose its swap."""
-
-    def __init__(self, lake: Lake) -> None:
-        self._clock = lake.clock
-        self._queues: LruCache[Identifier | str, CommitQueue] = LruCache(CELLS_MAX)
-
-    def turn(self, identifier: Identifier | str) -> AbstractAsyncContextManager[CommitQueue]:
-        """Wait for the turn of a change to a name or key; the turn ends with the context."""
-        queue = self._queues.get(identifier)
-        if queue is None:
-            queue = self._queues[identifier] = CommitQueue(self._clock)
-        return queue.turn()
+        cell = Cell(self.store, key, kind, self.clock, self._seen if is_cached else None, self.form)
+        if self.layout.aliases:
+            cell.aliases, cell.workspace = self._named or (None, ("", ""))
+        return cell
 
 
 async def complete_new_store(store: ObjectStore, clock: Clock) -> None:

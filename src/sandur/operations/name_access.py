@@ -21,6 +21,7 @@ from sandur.operations.access import (
     Wanted,
     catalog_chain,
     may_see,
+    name_chain,
     namespace_chain,
     object_id_of,
     read_authority,
@@ -31,7 +32,13 @@ from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import catalog_not_found
 from sandur.operations.lake import Lake
 from sandur.operations.location_access import authorize_location
-from sandur.operations.tables.names import ResolvedName, is_alive, namespace_not_found, resolve_namespace
+from sandur.operations.tables.names import (
+    ResolvedName,
+    is_alive,
+    namespace_not_found,
+    resolve_name,
+    resolve_namespace,
+)
 from sandur.storage.cell import Cell, Versioned, gather_all
 from sandur.storage.contract import Version
 
@@ -157,6 +164,20 @@ async def record_chain(lake: Lake, authority: Authority, record: BoundRecord, mi
         raise missing
     chain = await namespace_chain(lake, authority, place.namespace, missing=missing)
     return (*chain, Link(object_id_of(record), TYPES[record.kind], str(place), record.owner_id))
+
+
+async def sees_published(lake: Lake, authority: Authority | None, identifier: Identifier, uuid: str) -> bool:
+    """Whether the caller may see a table of a published dataset; not if another one, or none, has its name now."""
+    if lake.access is None or authority is None:
+        return True
+    try:
+        found = await resolve_name(lake, identifier)
+        if found is None or uuid not in {found.uuid, found.published_uuid}:
+            return False
+        chain = await name_chain(lake, authority, found, missing=NotFound(str(identifier), subject="table"))
+    except NotFound:
+        return False
+    return may_see(lake, authority, chain)
 
 
 async def authorize_places(lake: Lake, catalog: str, places: Iterable[str]) -> None:

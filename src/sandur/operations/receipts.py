@@ -1,20 +1,31 @@
-"""Receipts: the proof of each commit, derived from the pointer alone, one unbroken chain per table."""
+"""Receipts: the proof of each commit and event, derived from the record alone, one unbroken chain per object."""
 
 import contextlib
 import datetime as dt
 import hashlib
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Final, Literal
 
 import msgspec
 
-from sandur.catalog.records import AttemptedFile, DeltaCommit, DeltaTable, Head, Source
+from sandur.catalog.events import (
+    AttemptedEvent,
+    CatalogEvent,
+    EventKind,
+    ObjectType,
+    Source,
+    commit_key_of_event,
+    event_commit_key,
+)
+from sandur.catalog.identifiers import Format, Identifier
+from sandur.catalog.records import AttemptedFile, DeltaCommit, DeltaTable, Head
 from sandur.clock import uuid_v7
 from sandur.errors import SwapLost
 from sandur.operations.lake import Lake, LruCache
-from sandur.storage.contract import ABSENT
+from sandur.storage.contract import ABSENT, ObjectStore, list_pages
 from sandur.storage.layout import Layout
 
+LISTED_AT_ONCE: Final = 50_000
 _KNOWN_MAX: Final = 50_000
 _DAY_MS: Final = 86_400_000
 _FIRST_DAY: Final = dt.date(1970, 1, 1)
@@ -63,6 +74,27 @@ class DeltaReceipt(msgspec.Struct, frozen=True, kw_only=True):
     file_name: str
     file_size: int
     previous_commit_key: str | None
+    committed_at_ms: int
+    source: Source
+
+
+class CatalogReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The proof that a change of the catalog happened. Every field follows from the event, so every writer writes the
+    same object (E1). The fields that all receipts have (`commit_key`, `previous_commit_key`, …) mean the same here.
+    """
+
+    event_type: Literal["catalog_changed"] = "catalog_changed"
+    event_version: int = 1
+    event_id: str
+    commit_key: str
+    previous_commit_key: str | None
+    kind: EventKind
+    object_type: ObjectType
+    object_id: str
+    identifier: Identifier | None
+    renamed_from: Identifier | None
+    format: Format | None
+    details: tuple[str, ...]
     committed_at_ms: int
     source: Source
 
@@ -150,24 +182,80 @@ def delta_receipt_key(layout: Layout, receipt: DeltaReceipt) -> str:
     return layout.receipt(_date(receipt.committed_at_ms), "delta", receipt.commit_key)
 
 
+async def read_delta_receipt(lake: Lake, key: str, committed_at_ms: int) -> DeltaReceipt | None:
+    """The receipt of a Delta commit with that id, made at that time; None if it is missing."""
+    stored = await lake.store.get(lake.layout.receipt(_date(committed_at_ms), "delta", key))
+    return msgspec.json.decode(stored.data, type=DeltaReceipt) if stored else None
+
+
+def receipt_of_event(event: CatalogEvent) -> CatalogReceipt:
+    key = commit_key_of_event(event)
+    return CatalogReceipt(
+        event_id=uuid_v7(event.at_ms, int(key, 16)),
+        commit_key=key,
+        previous_commit_key=event.previous,
+        kind=event.kind,
+        object_type=event.object_type,
+        object_id=event.object_id,
+        identifier=event.identifier,
+        renamed_from=event.renamed_from,
+        format=event.format,
+        details=event.details,
+        committed_at_ms=event.at_ms,
+        source=event.source,
+    )
+
+
+def catalog_receipt_key(layout: Layout, receipt: CatalogReceipt) -> str:
+    """The key of the receipt of an event. Its date is the time of the change, never the time of writing."""
+    return layout.receipt(_date(receipt.committed_at_ms), "catalog", receipt.commit_key)
+
+
 def _date(time_ms: int) -> str:
     # A file that another catalog wrote may carry any number as its time.
     day = min(max(time_ms, 0), _LAST_DAY_MS) // _DAY_MS
     return (_FIRST_DAY + dt.timedelta(days=day)).isoformat()
 
 
+async def list_dates(store: ObjectStore, folder: str) -> AsyncIterator[tuple[str, Sequence[str]]]:
+    """Every date in a folder with the names of its objects, in order; the names begin with the date."""
+    date, receipts = "", list[str]()
+    async for page in list_pages(store, folder, limit=LISTED_AT_ONCE):
+        for receipt in (listed.key[len(folder) :] for listed in page):
+            if receipt.partition("/")[0] != date:
+                if receipts:
+                    yield date, receipts
+                date, receipts = receipt.partition("/")[0], []
+            receipts.append(receipt)
+    if receipts:
+        yield date, receipts
+
+
+class WrittenReceipts:
+    """Tells the reader of the feed in this process which receipts this process wrote, so that it need not poll."""
+
+    def __init__(self, _lake: Lake) -> None:
+        self.listener: Callable[[str], None] | None = None
+
+    def note(self, key: str) -> None:
+        if self.listener:
+            self.listener(key)
+
+
 class _ReceiptWriter:
     """Writes receipts once. `known` caches which ones exist; a receipt is never deleted by an operation."""
 
     def __init__(self, lake: Lake) -> None:
+        self._written = lake.feature(WrittenReceipts)
         self._store = lake.store
         self._layout = lake.layout
         self._known = LruCache[str, bool](_KNOWN_MAX)
 
-    async def _write(self, key: str, receipt: Receipt | DeltaReceipt) -> None:
+    async def _write(self, key: str, receipt: Receipt | DeltaReceipt | CatalogReceipt) -> None:
         # A lost swap means that the receipt exists: the commit itself or another successor wrote it.
         with contextlib.suppress(SwapLost):
             await self._store.put(key, msgspec.json.encode(receipt), expected=ABSENT)
+            self._written.note(key)
         self._known[receipt.commit_key] = True
 
 
@@ -197,3 +285,27 @@ class DeltaReceipts(_ReceiptWriter):
     def are_known(self, table: DeltaTable, commits: Iterable[DeltaCommit]) -> bool:
         """Whether all of these receipts are known to exist, without asking the store."""
         return all(delta_commit_key(table.uuid, one.version, one.file_name) in self._known for one in commits)
+
+
+class CatalogReceipts(_ReceiptWriter):
+    """The receipts of the catalog's own events in one lake."""
+
+    async def ensure(self, event: CatalogEvent | None) -> None:
+        """E2: when this returns, the receipt exists; any failure is raised. None is a record without an event.
+
+        The caller knows that the event happened (E3).
+        """
+        if event is not None and not self.is_known(event):
+            receipt = receipt_of_event(event)
+            await self._write(catalog_receipt_key(self._layout, receipt), receipt)
+
+    def is_known(self, event: CatalogEvent) -> bool:
+        """Whether the receipt is known to exist, without asking the store."""
+        return commit_key_of_event(event) in self._known
+
+    async def exists(self, object_id: str, tried: AttemptedEvent) -> bool:
+        """E7: whether an event that an attempt tried to write happened, if no record shows it any more."""
+        key = event_commit_key(object_id, tried.id)
+        if key in self._known:
+            return True
+        return await self._store.head(self._layout.receipt(_date(tried.at_ms), "catalog", key)) is not None

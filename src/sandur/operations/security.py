@@ -1,14 +1,16 @@
 """Change principals, groups and grants: write new segments aside, then swap the manifest that names them (A11)."""
 
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from sandur.catalog.aliases import Aliases
 from sandur.catalog.audit import AuditedChange, ChangedObject, principal_json, record_json
+from sandur.catalog.events import CatalogEvent
 from sandur.catalog.record_versions import Record
 from sandur.catalog.records import Request
 from sandur.catalog.restrictions import TableRestrictions
@@ -24,12 +26,14 @@ from sandur.catalog.security import (
     principals_shard,
     shard_of,
 )
-from sandur.errors import OutcomeUnknown
+from sandur.errors import OutcomeUnknown, Renamed
 from sandur.operations.access import NO_AUTHORITY, Security
 from sandur.operations.audit.notes import note_changes
-from sandur.operations.containers.records import RecordChange
+from sandur.operations.containers.records import RecordChange, is_signed_by
+from sandur.operations.events import grants_subject
 from sandur.operations.identity.legacy import imported_segments
 from sandur.operations.lake import Lake
+from sandur.operations.receipts import CatalogReceipts
 from sandur.storage.cell import Versioned, gather_all
 from sandur.storage.contract import ABSENT, Version
 
@@ -40,7 +44,8 @@ _NO_SEGMENT: Final = SecuritySegment()
 class SecurityEdit:
     """What a change does to the content of the manifest, by id; None removes an entry. `owner` of None stays.
 
-    An edit that `bumps` swaps the manifest even if it changes nothing.
+    An edit that `bumps` swaps the manifest even if it changes nothing. `aliases` are those after a rename of a catalog
+    or namespace, and `rename` is its event; None keeps them.
     """
 
     principals: Mapping[str, Principal | None] = field(default_factory=dict)
@@ -50,6 +55,8 @@ class SecurityEdit:
     owner: str | None = None
     answer: object = None
     bumps: bool = False
+    aliases: Aliases | None = None
+    rename: CatalogEvent | None = None
 
 
 class Metastore(Record, frozen=True, kw_only=True):
@@ -78,6 +85,27 @@ async def current_authority(lake: Lake) -> Authority:
     metastore, segments = await gather_all((_first_metastore_id(lake), imported_segments(lake)))
     shards = {name: shard_of(segment) for name, segment in segments.items()}
     return Authority(SecurityManifest(number=0, metastore_id=metastore), "", shards)
+
+
+async def bump_manifest(lake: Lake) -> None:
+    """X4: make a rename lose its swap that has fenced the key of a name. Raises Renamed if it was faster."""
+
+    def decide(authority: Authority) -> SecurityEdit:
+        if lake.names and authority.manifest.renames != lake.layout.aliases.renames:
+            raise Renamed("a catalog or namespace was renamed; try again")
+        return SecurityEdit(bumps=True)
+
+    await SecurityChange(lake.acting_for(None), Request(hash=""), "bump", decide).run()
+
+
+async def look_again(lake: Lake, *, is_fenced: bool) -> None:
+    """X4: check the names after the record was read that a creation replaces, and end a rename that has fenced it."""
+    if lake.names:
+        authority = await lake.feature(Security).read()
+        if authority.manifest.renames != lake.layout.aliases.renames:
+            raise Renamed("a catalog or namespace was renamed; try again")
+    if is_fenced:
+        await bump_manifest(lake)
 
 
 class SecurityChange:
@@ -112,6 +140,8 @@ class SecurityChange:
             read=self._read,
             answer=lambda _manifest: msgspec.json.encode(self.edit.answer),
             write_aside=self._write_segments,
+            subject=grants_subject,
+            details=lambda _before, _after: self._details(),
         )
 
     async def run(self) -> bytes:
@@ -128,6 +158,14 @@ class SecurityChange:
         """Note the change for the audit trail, also if it may have been applied. A replay changes nothing."""
         if self._decided_on:
             note_changes(audited_changes(self._decided_on, self.edit))
+
+    def _details(self) -> Iterable[str]:
+        """What the edit changes, as the audit trail names it; nothing for a bump (E4)."""
+        changes = audited_changes(self._authority, self.edit)
+        if changes:
+            return [f"{change.object}.{change.name or change.id}" for change in changes]
+        held = [shard.segment for shard in self._authority.shards.values()]
+        return ["secrets"] if any(segment not in held for segment in self._segments.values()) else []
 
     async def _read(self) -> Versioned[SecurityManifest] | None:
         self._authority = await current_authority(self._lake)
@@ -148,9 +186,17 @@ class SecurityChange:
             self._segments[segment_id] = segment
             named[shard] = segment_id
         owner = before.owner if self.edit.owner is None else self.edit.owner
-        if not self._segments and owner == before.owner and not self.edit.bumps:
+        if not self._segments and owner == before.owner and not self.edit.bumps and self.edit.aliases is None:
             return before
-        return replace(before, number=before.number + 1, segments=named, owner=owner)
+        wanted = replace(before, number=before.number + 1, segments=named, owner=owner)
+        if self.edit.aliases is None:
+            return wanted
+        aliases = self.edit.aliases
+        return replace(wanted, aliases=aliases.listed, renames=aliases.renames, last_rename=self.edit.rename)
+
+    def has_made(self, manifest: SecurityManifest) -> bool:
+        """Whether this request, or an earlier attempt of it, made the last change of the manifest."""
+        return is_signed_by(manifest, self._change.signature)
 
     def _edited_segments(self) -> Mapping[str, SecuritySegment]:
         """The new segment of every shard that the edit touches; for the first manifest, of every shard."""
@@ -177,6 +223,8 @@ class SecurityChange:
 
     async def _write_segments(self, _manifest: SecurityManifest) -> None:
         layout = self._lake.layout
+        if self.edit.aliases is not None:  # E2: this swap replaces the event of the last rename.
+            await self._lake.feature(CatalogReceipts).ensure(self._authority.manifest.last_rename)
         await gather_all(
             self._lake.store.put(layout.security_segment(id_), msgspec.json.encode(segment), expected=ABSENT)
             for id_, segment in self._segments.items()

@@ -3,6 +3,7 @@
 It needs no pause: servers of this version work on. It may be interrupted at any point and run again.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -29,8 +30,9 @@ from sandur.catalog.security import SecurityManifest
 from sandur.catalog.storage_registry import StorageRegistry
 from sandur.catalog.users import User
 from sandur.errors import SandurError, Unfit
+from sandur.operations.janitors.events import ensure_events
 from sandur.operations.janitors.sweep import list_layouts
-from sandur.operations.lake import Lakes
+from sandur.operations.lake import Lake, Lakes
 from sandur.settings import Settings
 from sandur.storage.cell import Cell, gather_in_batches
 from sandur.storage.contract import Listed, ObjectStore, list_pages
@@ -139,6 +141,7 @@ class _Visitor:
         self._lakes = lakes
         self._store: ObjectStore = lakes.store
         self._is_dry = is_dry
+        self._lake: Lake | None = None
         self._on_progress = on_progress
         self.records: Counter[str] = Counter()
         self.old: Counter[str] = Counter()
@@ -146,6 +149,7 @@ class _Visitor:
         self.failed = 0
 
     async def visit_workspace(self, layout: Layout) -> None:
+        self._lake = self._lakes.fresh_lake(layout)
         for name, (folder, kind) in _FOLDERS.items():
             await self.visit_folder(name, folder(layout), kind)
         for name, (key, kind) in _SINGLE.items():
@@ -174,12 +178,23 @@ class _Visitor:
     async def _visit(self, key: str, kind: type[Record]) -> bool:
         """V4: whether the record was old. Afterwards a slower swap of an older server loses."""
         stored = await self._store.get(key)
-        if stored is None or decode_record(key, stored.data, kind).v >= NEWEST.major:
+        if stored is None:
             return False
-        if not self._is_dry:
+        is_old = decode_record(key, stored.data, kind).v < NEWEST.major
+        if self._is_dry:
+            return is_old
+        if is_old:
             cell = Cell(self._store, key, kind, self._lakes.clock, None, self._lakes.form)
             await cell.update(_adopted, is_idempotent=True)
-        return True
+        # Otherwise the next writer of the record adopts it; a damaged one beside it is reported by its own key.
+        with contextlib.suppress(SandurError):
+            await self._adopt(key)
+        return is_old
+
+    async def _adopt(self, key: str) -> None:
+        """The first event of the record, in a swap of its own: whether it counts is known only once it is settled."""
+        if self._lake:
+            await ensure_events(self._lake, key)
 
 
 def _adopted(found: Record | None) -> Record | None:

@@ -10,6 +10,7 @@ import msgspec
 
 from sandur.clock import Clock, SystemClock
 from sandur.errors import BadRequest
+from sandur.operations.access import by_current_names
 from sandur.operations.lake import Lakes
 from sandur.settings import Settings, load_settings, setting_keys
 from sandur.storage.contract import ObjectStore
@@ -32,6 +33,11 @@ class BlockingLake:
         self._lakes = Lakes(settings, clock, store or connect(settings, clock))
         self._loop = asyncio.new_event_loop()
         self.lake = self._lakes.lake(settings.tenant or "default", settings.workspace or "default")
+        try:
+            self.lake = self.wait(by_current_names(self.lake))
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

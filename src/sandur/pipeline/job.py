@@ -1,6 +1,7 @@
 """A job of the pipeline: its name, the context that it runs in, and the report of a run."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -9,10 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sandur.clock import Clock
 from sandur.operations.lake import Lake
+from sandur.operations.published import CorePointer
 from sandur.pipeline.blocking_lake import BlockingLake, lake_options
 from sandur.pipeline.sources import register_sources
-from sandur.pipeline.sources.datasets import CorePointer
 from sandur.settings import Settings
+from sandur.spark.sessions import Connection
 from sandur.storage.layout import Layout
 
 T = TypeVar("T")
@@ -25,6 +27,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     log_depth_max: int = 1_000
     files_retried_max: int = 1_000
     tables_imported_max: int = 200_000
+
+
+class WrittenTable(NamedTuple):
+    """A commit to a system table."""
+
+    dataset: str
+    table_uuid: str
+    snapshot_id: int
+    commit_key: str
+    rows: int
 
 
 Progress = Callable[[str], None]
@@ -66,6 +78,12 @@ class JobContext:
     # Arguments beyond the settings, such as the location to crawl; each job defines its own.
     arguments: Mapping[str, str] = field(default_factory=dict)
     _persisted: list[DataFrame] = field(default_factory=list)
+    read_datasets: set[str] = field(default_factory=set)
+    """The published datasets that this run has read."""
+    written: list[WrittenTable] = field(default_factory=list)
+    """The commits of this run to system tables."""
+    open_catalog: Callable[[], AbstractContextManager[Connection]] | None = None
+    """Opens a catalog server on this lake for Spark, until the block ends; None if Spark gets no access to tables."""
 
     @property
     def settings(self) -> Settings:
@@ -126,9 +144,13 @@ class JobContext:
 
 
 class Job(NamedTuple):
-    """One job. `deletes`: it deletes objects, so a run is a dry run by default."""
+    """One job. `deletes`: it deletes objects, so a run is a dry run by default.
+
+    `reads` is what it reads from the store, besides published datasets.
+    """
 
     name: str
     summary: str
     run: Callable[[JobContext], JobReport]
     deletes: bool = False
+    reads: tuple[str, ...] = ()

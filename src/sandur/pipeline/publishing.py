@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame, Row
 
 from sandur.errors import Busy, Conflict, SwapLost, Unavailable
+from sandur.operations.published import CoreManifest, CorePointer, Dataset, PublishedFile
 from sandur.pipeline.executor_tasks.write import (
     PROBLEMS,
     SMALL_BYTES_MAX,
@@ -23,7 +24,7 @@ from sandur.pipeline.executor_tasks.write import (
     write_task,
 )
 from sandur.pipeline.job import JobContext
-from sandur.pipeline.sources.datasets import CoreManifest, CorePointer, Dataset, PublishedFile, SandurDataset
+from sandur.pipeline.sources.datasets import SandurDataset
 from sandur.pipeline.sources.range_reader import read_frame
 from sandur.pipeline.tables import SHAPES, Shape
 from sandur.pipeline.tasks import empty_frame, run_per_item
@@ -66,6 +67,7 @@ class Publication:
         """The rows of a dataset at the start of this run."""
         if not self.dataset(shape).rows:
             return empty_frame(self._context.spark, shape.spark_schema)
+        self._context.read_datasets.add(shape.name)
         manifest = self._held.value.manifest if self._held else ""
         source = SandurDataset({**self._context.source_options, "dataset": shape.name, "manifest": manifest})
         return read_frame(self._context.spark, source)

@@ -1,5 +1,6 @@
 """Run jobs: one, all, or all at an interval; a lease keeps two runs from working on one lake at the same time."""
 
+import datetime as dt
 import os
 import re
 import sys
@@ -9,18 +10,25 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Self
 
+import msgspec
 from msgspec.structs import replace
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from sandur.catalog.lineage import LineageRecord, record_id
+from sandur.catalog.lineage_runs import OWN_NAMESPACE
 from sandur.clock import Clock, SystemClock
 from sandur.errors import BadRequest, Busy, Conflict, SandurError, Unavailable
 from sandur.operations.janitors.lease import LEASE_MS, Lease
+from sandur.operations.lineage.ingest import write_batch
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.job import Job, JobContext, JobReport, Limits, Progress, no_progress
 from sandur.pipeline.jobs import JOBS
+from sandur.pipeline.system_tables import NAMESPACE
+from sandur.pipeline.tables import WITHOUT_TABLE
 from sandur.settings import Settings
+from sandur.spark.sessions import Connection
 
 ALL: Final = "all"
 NOT_IN_ALL: Final = ("import",)
@@ -32,12 +40,16 @@ CHECKS_PER_INTERVAL: Final = 12
 PARTITIONS_PER_CORE: Final = 2
 REASON_CHARACTERS_MAX: Final = 500
 _ERROR_LINE: Final = re.compile(r"^(?:: )?([\w.]+: .+)$", re.MULTILINE)
+_UUID_CHARS: Final = 36
+_OWN: Final = "own"
+"""Stands for the principal in the ids of the pipeline's own events; no principal has such an id."""
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
 _OPTIONS: Final = {
     _TIME_ZONE: "UTC",
     "spark.sql.adaptive.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
+    "spark.scheduler.mode": "FAIR",  # Maintenance works on many tables at once, each in a pool of its own.
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.python.daemon.module": "sandur.pipeline.workers",
 }
@@ -50,8 +62,8 @@ _LOCAL: Final = {
 }
 
 OnReport = Callable[[JobReport], None]
-OpenSession = Callable[[str | None], AbstractContextManager[SparkSession]]
-"""Opens a Spark session at a master, and stops it at the end."""
+OpenSession = Callable[[str | None, Mapping[str, str]], AbstractContextManager[SparkSession]]
+"""Opens a Spark session at a master with further options, and stops it at the end."""
 
 
 def create_session(
@@ -189,6 +201,7 @@ class Runs:
     progress: Progress = no_progress
     clock: Clock = field(default_factory=SystemClock)
     jobs: Mapping[str, Job] = field(default_factory=lambda: JOBS)
+    open_catalog: Callable[[], AbstractContextManager[Connection]] | None = None
     _is_over: threading.Event = field(default_factory=threading.Event, init=False)
 
     def run(self, name: str, *, on_report: OnReport) -> bool:
@@ -249,12 +262,61 @@ class Runs:
             limits=self.limits,
             check_fence=lease.check,
             arguments=self.arguments,
+            open_catalog=self.open_catalog,
         ) as context:
             try:
                 report = job.run(context)
             except (PySparkException, Py4JJavaError) as error:  # A task's error reaches the driver only through Spark.
                 raise Unavailable(f"job {job.name}: Spark failed: {_reason(str(error))}") from error
-        return replace(report, took_ms=self.clock.now_ms() - began_ms)
+            warnings = record_own_run(context, job, began_ms)
+        return replace(report, took_ms=self.clock.now_ms() - began_ms, warnings=(*report.warnings, *warnings))
+
+
+def record_own_run(context: JobContext, job: Job, began_ms: int) -> Sequence[str]:
+    """Store the lineage of a run that committed to system tables; returns a warning if that failed.
+
+    It is verified: the run itself says what it read and which commits it made.
+    """
+    if not context.written:
+        return ()
+    lake, folder = context.lake, f"{context.settings.default_catalog}.{NAMESPACE}"
+    read = [*job.reads, *(f"{folder}.{name}" for name in sorted(context.read_datasets - WITHOUT_TABLE))]
+    outputs = [
+        {
+            "namespace": OWN_NAMESPACE,
+            "name": f"{folder}.{one.dataset}",
+            "facets": {
+                "version": {"datasetVersion": str(one.snapshot_id)},
+                "sandur_commit": {"tableUuid": one.table_uuid, "commitKey": one.commit_key},
+            },
+            "outputFacets": {"outputStatistics": {"rowCount": one.rows}},
+        }
+        for one in context.written
+    ]
+    common = {
+        "producer": "sandur",
+        "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
+        "run": {"runId": context.run_id[-_UUID_CHARS:]},
+        "job": {"namespace": OWN_NAMESPACE, "name": f"pipeline.{job.name}"},
+    }
+    ended_ms = max(context.clock.now_ms(), began_ms)
+    started = {**common, "eventType": "START", "eventTime": _iso(began_ms)}
+    inputs = [{"namespace": OWN_NAMESPACE, "name": name} for name in read]
+    ended = {**common, "eventType": "COMPLETE", "eventTime": _iso(ended_ms), "inputs": inputs, "outputs": outputs}
+    events = [msgspec.json.encode(event) for event in (started, ended)]
+    records = [
+        LineageRecord(id=record_id(_OWN, event), received_ms=ended_ms, is_own=True, event=msgspec.Raw(event))
+        for event in events
+    ]
+    try:
+        context.wait(write_batch(lake, records))
+    except SandurError as error:
+        return [f"the lineage of this run was not stored: {error}"]
+    return ()
+
+
+def _iso(time_ms: int) -> str:
+    return dt.datetime.fromtimestamp(time_ms / 1_000, dt.UTC).isoformat(timespec="milliseconds")
 
 
 def _reason(text: str) -> str:

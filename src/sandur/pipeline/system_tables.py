@@ -13,9 +13,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from sandur.catalog.events import Source
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.locations import normalize_location
-from sandur.catalog.records import Request, Source
+from sandur.catalog.records import Request
 from sandur.errors import AlreadyExists, BadRequest, NotFound, SandurError, SwapLost, Unavailable
 from sandur.iceberg.requests import (
     AssertCurrentSchemaId,
@@ -33,6 +34,8 @@ from sandur.iceberg.updates import AddSchema, AddSnapshot, RemoveSnapshots, SetC
 from sandur.operations.containers.catalogs import ensure_default_catalog
 from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.lake import Lake
+from sandur.operations.published import CoreManifest, Dataset
+from sandur.operations.receipts import commit_key
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import current_document
@@ -46,12 +49,12 @@ from sandur.pipeline.iceberg_manifests import (
     files_of,
     list_entry,
 )
-from sandur.pipeline.job import JobContext
-from sandur.pipeline.sources.datasets import CoreManifest, Dataset
+from sandur.pipeline.job import JobContext, WrittenTable
 from sandur.pipeline.tables import SHAPES, Shape
-from sandur.pipeline.tasks import portions, record_batch, run_per_item
+from sandur.pipeline.tasks import record_batch, run_per_item
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 from sandur.storage.cell import gather_all
+from sandur.storage.contract import portions
 
 NAMESPACE: Final = "system"
 MARK: Final = "pipeline.dataset"
@@ -264,7 +267,16 @@ async def _commit_snapshot(context: JobContext, growth: _Growth) -> None:
             SetSnapshotRef(ref_name=MAIN_BRANCH, snapshot_id=ids.snapshot_id, type=BRANCH),
         ),
     )
-    await commit_table(context.lake, _identifier(context, shape), commit, _request(context, list_path))
+    done = await commit_table(context.lake, _identifier(context, shape), commit, _request(context, list_path))
+    context.written.append(
+        WrittenTable(
+            dataset=shape.name,
+            table_uuid=metadata.table_uuid or "",
+            snapshot_id=ids.snapshot_id,
+            commit_key=commit_key(done.metadata_location or ""),
+            rows=sum(manifest.added_rows_count or 0 for manifest in manifests),
+        )
+    )
 
 
 def _summary(growth: _Growth, manifests: Sequence[ManifestFile]) -> dict[str, str]:

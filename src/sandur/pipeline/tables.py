@@ -105,13 +105,21 @@ _COMMIT: Final = """
 _LATER: Final = "principal_id string, refs_json string, spec_id int"
 """Columns that older releases did not publish: the id of the principal, the references, the spec of new files."""
 
+_CHANGED: Final = """
+    object_type string, object_id string, change string, catalog string, namespace string, name string,
+    previous_catalog string, previous_namespace string, previous_name string, details_json string
+    """
+
 EVENTS: Final = shape(
     "events",
     f"key string!, position long, date string, state string, {_COMMIT.replace('!', '')}, "
-    f"problem string, detail string, body string, size_bytes long, {_LATER}",
+    f"problem string, detail string, body string, size_bytes long, {_LATER}, event_type string, {_CHANGED}",
     key="key",
 )
-"""The rows of `sandur_events`: one per object in the events folder, with its `problem` if it has one."""
+"""The rows of `sandur_events`: one per object in the events folder, with its `problem` if it has one.
+
+The last columns are those of a change of the catalog, which has no table and no version. Commits have none of them.
+"""
 
 NAMES: Final = shape(
     "names",
@@ -240,13 +248,15 @@ REFS: Final = shape(
 CHANGES: Final = shape(
     "changes",
     """
-    object string!, id string!, change string!, catalog string!, namespace string, name string, previous_catalog string,
-    previous_namespace string, previous_name string, format string, changed_at timestamptz, seen_at timestamptz!,
-    feed_entry long!, principal string
+    object string!, id string!, change string!, catalog string, namespace string, name string, previous_catalog string,
+    previous_namespace string, previous_name string, format string, changed_at timestamptz, seen_at timestamptz,
+    feed_entry long, principal string, commit_key string, previous_commit_key string, event_id string, source string,
+    principal_id string, client string, run_id string, task_id string, details_json string
     """,
-    key="seen_at object id",
+    key="changed_at object id commit_key",
 )
-"""The differences of catalogs, namespaces and names between two runs."""
+"""The changes of everything in the catalog. Rows without a `commit_key` were found by older releases, which compared
+two runs: they have `seen_at` and `feed_entry` instead."""
 
 TABLE_METRICS: Final = shape(
     "table_metrics",
@@ -260,6 +270,34 @@ TABLE_METRICS: Final = shape(
     key="table_uuid day",
 )
 """Statistics of the scans and commits that engines reported, by table and day."""
+
+TABLE_HEALTH: Final = shape(
+    "table_health",
+    f"""{_NAMED},
+    format string!, mode string!, blocked string!, needs_json string!, benefit double!, measured_at timestamptz!,
+    last_commit_at timestamptz, last_commit_ms long, data_files long, data_bytes long, small_files long,
+    small_bytes long, excess_files long, files_with_deletes long, bytes_with_deletes long, delete_files long,
+    delete_bytes long, manifests long, manifest_bytes long, snapshots long, expirable_snapshots long,
+    expirable_bytes long, unpublished_commits long, commits_since_checkpoint long, scans_per_day double,
+    policy_json string!
+    """,
+    key="catalog namespace name",
+)
+"""The health of each table, what it needs, and the fields of its policy that are not the defaults."""
+
+MAINTENANCE: Final = shape(
+    "maintenance",
+    f"""run string!, number long!, {_NAMED},
+    format string!, operation string!, state string!, why string!, reason string!, policy_hash string!,
+    started_at timestamptz, ended_at timestamptz, attempts int!, version_before long, version_after long,
+    files_before long, files_after long, bytes_before long, bytes_after long, rows_before long, rows_after long,
+    delete_files_before long, delete_files_after long, snapshots_before long, snapshots_after long,
+    files_rewritten long!, bytes_rewritten long!, files_deleted long!, bytes_deleted long!, files_found long!,
+    bytes_found long!, task_seconds double!, estimated_bytes long!, estimated_task_seconds long!, settled_by string!
+    """,
+    key="run number",
+)
+"""One row per operation of a maintenance run, and one for everything that a run skipped."""
 
 AUDIT: Final = shape(
     "audit",
@@ -284,6 +322,63 @@ AUDIT_OBJECTS: Final = shape(
 )
 """The rows of `sandur_audit`: one per record, or one per object with its `problem`."""
 
+LINEAGE_OBJECTS: Final = shape(
+    "lineage_objects",
+    """
+    key string, position long, id string, received_at timestamptz, principal string, principal_id string, host string,
+    is_own boolean, run_id string, event_type string, event_time string, job_namespace string, job_name string,
+    event string, problem string, problem_detail string, body string, size_bytes long
+    """,
+    key="id",
+)
+"""The rows of `sandur_lineage`: one per event, as it was sent, or one per object with its `problem`."""
+
+LINEAGE_FACTS: Final = shape(
+    "lineage_facts",
+    """
+    key string, run_key string, received_at timestamptz, facts_json string, events long, is_news boolean,
+    problem string, detail string, body string, size_bytes long
+    """,
+    key="key run_key",
+)
+"""What new events state about runs, merged as far as one task read them; or an object with its `problem`."""
+
+LINEAGE_STATES: Final = shape(
+    "lineage_states", "run_key string!, received_at timestamptz!, facts_json string!", key="run_key"
+)
+"""The fold of the events of each run, as long as events are kept."""
+
+_EDGE: Final = """
+    source_uuid string, source_name string!, target_uuid string, target_name string!, job_namespace string!,
+    job_name string!, last_run_id string, confidence string!, first_seen timestamptz!, last_seen timestamptz!
+    """
+
+LINEAGE: Final = shape(
+    "lineage",
+    f"edge_id string!, {_EDGE}, runs long!, source_version string, target_version string, commit_key string",
+    key="target_name source_name edge_id",
+)
+"""One row per source, target and job. Versions and `commit_key` are those of the last run that has them."""
+
+COLUMN_LINEAGE: Final = shape(
+    "column_lineage",
+    f"""edge_id string!, {_EDGE}, source_column string!, source_field_id int, target_column string,
+    target_field_id int, type string!, subtype string!, masking boolean!""",
+    key="target_name target_column source_name source_column edge_id",
+)
+"""One row per column of a source that a column of a target depends on; a null target column stands for all rows."""
+
+LINEAGE_RUNS: Final = shape(
+    "lineage_runs",
+    """
+    run_key string!, run_id string!, job_namespace string!, job_name string!, state string!, started_at timestamptz!,
+    last_event_at timestamptz!, parent_run_id string, parent_job string, error string, engine string,
+    principal string!, principal_id string!, inputs_json string!, outputs_json string!
+    """,
+    key="last_event_at run_key",
+)
+"""One row per run of a job, with the datasets that it read and wrote."""
+
 OF_METADATA: Final = (TABLES, COLUMNS, SCHEMAS, PARTITION_SPECS, SNAPSHOTS, REFS)
 """The datasets that come from metadata files of tables and views."""
 
@@ -292,7 +387,11 @@ SHAPES: Final = {
     for one in (
         *(COMMITS, OWNERS, QUARANTINE, ACTIVITY, TIMELINE),
         *(CATALOGS, NAMESPACES, *OF_METADATA, CHANGES),
-        *(TABLE_METRICS, AUDIT),
+        *(TABLE_METRICS, TABLE_HEALTH, MAINTENANCE, AUDIT),
+        *(LINEAGE, COLUMN_LINEAGE, LINEAGE_RUNS, LINEAGE_STATES),
     )
 }
 """Every published dataset by name."""
+
+WITHOUT_TABLE: Final = frozenset({OWNERS.name, LINEAGE_STATES.name})
+"""Datasets that only the jobs themselves use."""

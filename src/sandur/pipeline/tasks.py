@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from sandur.operations.lake import Lake
 from sandur.pipeline.blocking_lake import BlockingLake, open_lake
+from sandur.storage.contract import portions
 
 T = TypeVar("T")
 
@@ -70,10 +71,6 @@ def map_rows(
         return record_batch(fields, [blocking.wait(work(blocking.lake, row)) for row in some])
 
     return rows.mapInArrow(lake_task(options, run, rows_at_once=ROWS_AT_ONCE), fields)
-
-
-def portions(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    return (values[start : start + size] for start in range(0, len(values), size))
 
 
 def column_names(fields: str) -> list[str]:

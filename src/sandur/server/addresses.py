@@ -1,16 +1,22 @@
-"""Addresses and sockets of the server, and the check that an open address needs authentication."""
+"""Addresses, sockets and open files of the server, and the check that an open address needs authentication."""
 
+import contextlib
 import errno
 import ipaddress
+import resource
 import socket
 from collections.abc import Iterator
 from typing import Final
 
 from sandur.catalog.tokens import LIFETIME_SECONDS_MAX
-from sandur.errors import BadRequest
+from sandur.errors import BadRequest, Unsupported
 from sandur.settings import Settings, seconds_of
 
 BACKLOG: Final = 2048
+FILES_RESERVED: Final = 192
+"""Open files that are not for connections: those of the store, of its threads and of the interpreter."""
+
+_FILES_WANTED: Final = 65_536
 _SECRET_CHARS_MIN: Final = 16
 _HINTS: Final = {
     errno.EADDRINUSE: "the port is in use; choose another with --port (0 takes a free one)",
@@ -20,7 +26,13 @@ _HINTS: Final = {
 
 
 def check_exposure(settings: Settings) -> None:
-    """Raise BadRequest when other machines could change tables without a token."""
+    """Raise BadRequest when other machines could change tables without a token, or would send tokens unencrypted."""
+    grpc = settings.grpc
+    if grpc.port >= 0 and not grpc.certificate and not grpc.allow_plaintext and not is_loopback(settings.host):
+        raise BadRequest(
+            f"host {settings.host}: other machines can reach the gRPC port and it has no TLS. Set grpc.certificate and "
+            "grpc.private_key, or grpc.allow_plaintext if a proxy in front of the server adds TLS"
+        )
     if settings.authentication == "on":
         return
     if not is_loopback(settings.host) and not settings.allow_unauthenticated:
@@ -28,6 +40,17 @@ def check_exposure(settings: Settings) -> None:
             f"host {settings.host}: other machines can reach it and authentication is off. Set authentication = "
             "'on', or use --allow-unauthenticated if a proxy in front of the server authenticates clients"
         )
+
+
+def raise_file_limit() -> int:
+    """Allow this process as many open files as it may have, and return how many; at least twice the reserve."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, _FILES_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):  # Then it stays as it is.
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    return _FILES_WANTED if soft == resource.RLIM_INFINITY else max(soft, 2 * FILES_RESERVED)
 
 
 def setting_warnings(settings: Settings) -> Iterator[str]:
@@ -91,3 +114,13 @@ def address_of(host: str, port: int) -> str:
     """The URL of the server for clients on this machine."""
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - recognised, not bound
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+def check_preview(settings: Settings, *, wants_sql: bool) -> None:
+    """Raise Unsupported if the settings allow no rows of tables, or no queries, or if anybody could read them."""
+    is_reachable = settings.authentication == "off" and not is_loopback(settings.host)
+    if settings.preview == "off" or is_reachable:
+        why = "other machines can reach this server without a login" if is_reachable else "the setting preview is off"
+        raise Unsupported(f"Previews are switched off: {why}")
+    if wants_sql and settings.preview != "sql":
+        raise Unsupported("Queries are switched off: the setting preview is 'rows', and a query needs 'sql'")

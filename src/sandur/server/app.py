@@ -1,23 +1,17 @@
 """The ASGI application: finds the route of a request, runs its handler, and adds limits, identity, metrics and logs."""
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
-import structlog
 
 from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
-from sandur.catalog.security import Access
-from sandur.clock import Clock
-from sandur.errors import Busy, Damaged, SandurError
-from sandur.operations.audit.notes import current_notebook
-from sandur.server.audit import Exchange, record_request
+from sandur.errors import SandurError
 from sandur.server.authentication.authenticator import Authenticator
-from sandur.server.context import Call, capabilities_of
+from sandur.server.context import Call
 from sandur.server.cross_site import CrossSiteGuard
 from sandur.server.errors import ErrorMap, Problem, encode_problem
 from sandur.server.http import (
@@ -35,30 +29,28 @@ from sandur.server.http import (
     Refused,
     Scope,
     Send,
+    has_body,
     is_large,
     json_answer,
     read_body,
     send_answer,
+    send_parts,
 )
-from sandur.server.metrics import REQUEST_SECONDS, REQUESTS_REFUSED, STORAGE_ROUNDS, Metrics, Rounds, current_rounds
+from sandur.server.metrics import Metrics, Rounds
 from sandur.server.process import RunningCatalog
+from sandur.server.requests import READS, Requests, RunningExchange
 from sandur.settings import Settings
 
 Handler = Callable[[Call], Awaitable[Answer]]
 
 _PREFIX: Final = "{prefix}"
 _QUOTED_BYTES_MAX: Final = 200
-_REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}\Z")
 _CLIENT_GONE: Final = Answer(499)  # It is logged and never sent.
 _SERVER_ERROR: Final = 500
-_READS: Final = ("GET", "HEAD")
 _METRICS: Final = b"/metrics"
 _PAGES: Final = frozenset({b"/healthz", b"/readyz", _METRICS})
-_RENAMES: Final = "rename"
-_NO_FIELDS: Final[Mapping[str, str]] = {}
 _OPEN_BODY_BYTES_MAX: Final = 64 << 10
 """The largest body of a route that needs no token: a form of OAuth is much smaller."""
-LOGGED_BYTES_MAX: Final = 1_024
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -171,6 +163,20 @@ class Router:
         return route, values
 
 
+class SignedIn(NamedTuple):
+    """A request with the token of its session, if it has one, and the cookies that the answer sets."""
+
+    request: HttpRequest
+    cookies: Headers = ()
+
+
+class Browsers(NamedTuple):
+    """What a dialect for browsers adds: sessions in cookies, and pages for errors. Links and forms may lead to it."""
+
+    signed_in: Callable[[Authenticator, HttpRequest], Awaitable[SignedIn]]
+    failure_page: Callable[[Problem, RunningExchange], Answer]
+
+
 class Dialect(NamedTuple):
     """One API: the beginnings of its paths, its routes, and its errors.
 
@@ -181,19 +187,7 @@ class Dialect(NamedTuple):
     mounts: Sequence[bytes]
     router: Router
     errors: ErrorMap
-
-
-class _Exchange(Exchange, kw_only=True):
-    """A request on its way through the application. `body` is None until it is read."""
-
-    dialect: Dialect
-    route: Route
-    body: bytes | None = None
-    failure: Mapping[str, str] = _NO_FIELDS
-
-
-class UncheckedRequest(Exception):
-    """An operation did not check what its caller may do: a mistake in the program, so its answer is withheld."""
+    browsers: Browsers | None = None
 
 
 def _quote(path: bytes) -> str:
@@ -209,22 +203,19 @@ class App:
         dialects: Sequence[Dialect],
         catalog: RunningCatalog,
         settings: Settings,
-        clock: Clock,
         metrics: Metrics,
+        requests: Requests,
     ) -> None:
         mounted = [(mount, dialect) for dialect in dialects for mount in dialect.mounts]
         self._mounts = sorted(mounted, key=lambda one: -len(one[0]))  # A mount may lie below another one.
         self._catalog = catalog
         self._authenticator: Authenticator = catalog.authenticator
         self._settings = settings
-        self._clock = clock
         self._metrics = metrics
-        self._is_audited = catalog.audit.is_on
-        self._is_secured = settings.authentication == "on"
+        self.requests = requests
         self._metrics_port = settings.metrics_port or -1
         self._page_errors = dialects[0].errors
         self._cross_site = CrossSiteGuard(settings)
-        self._log = structlog.get_logger().bind()  # Bound once: each call of an unbound logger makes a new one.
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"]
@@ -245,38 +236,38 @@ class App:
 
     async def _serve(self, dialect: Dialect, mount: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """One request of a dialect, from its head to the end of its answer."""
-        began = time.perf_counter()
-        method, headers = scope["method"], dict(scope["headers"])
-        route, values = dialect.router.match(method, scope["raw_path"], mount=mount)
+        began, requests = time.perf_counter(), self.requests
+        method, path, headers = scope["method"], scope["raw_path"], dict(scope["headers"])
+        route, values = dialect.router.match(method, path, mount=mount)
         known = (dialect.name, route.operation, route.needs, values)
-        exchange = _Exchange(scope, headers, self._request_id(headers), *known, dialect=dialect, route=route)
-        rounds = Rounds(route.operation)
-        current_rounds.set(rounds)
-        metrics = self._metrics
-        metrics.under_way += 1
-        try:
-            answer = await self._answer(exchange, receive)
-        finally:
-            metrics.under_way -= 1
+        exchange = RunningExchange(
+            scope,
+            headers,
+            requests.request_id(headers),
+            *known,
+            route=route.path,
+            rounds=Rounds(route.operation),
+            began=began,
+        )
+        answer = await self._answer(exchange, dialect, route, receive)
         try:
             if answer is not _CLIENT_GONE:
-                added: Headers = ((REQUEST_ID, exchange.request_id.encode()),)
-                if self._is_secured and not _is_cacheable(answer):
+                added: Headers = ((REQUEST_ID, exchange.request_id.encode()), *exchange.added)
+                if requests.is_secured and not _is_cacheable(answer):
                     added = (*added, NO_STORE)
-                await send_answer(answer, send, *added, method=method)
+                if answer.parts:
+                    await send_parts(answer, answer.parts, receive, send, *added)
+                else:
+                    await send_answer(answer, send, *added, method=method)
         finally:
-            seconds = time.perf_counter() - began
-            status = str(answer.status)
-            metrics.observe(REQUEST_SECONDS, seconds, dialect.name, route.operation, method, route.path, status)
-            metrics.observe(STORAGE_ROUNDS, rounds.count, route.operation)
-            self._log_request(exchange, answer, seconds)
+            requests.observe(exchange, path, answer.status)
 
-    async def _answer(self, exchange: "_Exchange", receive: Receive) -> Answer:
+    async def _answer(self, exchange: RunningExchange, dialect: Dialect, route: Route, receive: Receive) -> Answer:
         """The answer to a request, also if it fails, and its audit record."""
-        if self._is_audited:
-            current_notebook.set(exchange)
+        requests = self.requests
+        requests.begin(exchange)
         try:
-            answer = await self._handle(exchange, receive)
+            answer = await self._handle(exchange, route, receive, dialect.browsers)
             exchange.status = answer.status
         except ClientGone as raised:
             exchange.error, answer = raised, _CLIENT_GONE
@@ -284,68 +275,40 @@ class App:
             exchange.error = raised
             raise
         except Exception as raised:  # noqa: BLE001 - the one place that turns errors into answers
-            exchange.error = raised
-            answer = self._failed(raised, exchange)
+            answer = self._failed(raised, exchange, dialect)
             exchange.status = answer.status
         finally:
-            if self._is_audited:
-                exchange.time_ms = self._clock.now_ms()
-                record_request(self._catalog.audit, self._settings, exchange)
+            requests.end(exchange)
         return answer
 
-    async def _handle(self, exchange: "_Exchange", receive: Receive) -> Answer:
+    async def _handle(
+        self, exchange: RunningExchange, route: Route, receive: Receive, browsers: Browsers | None
+    ) -> Answer:
         """Identify the caller, read the body, and run the handler of the route."""
-        scope, headers, route, settings = exchange.scope, exchange.headers, exchange.route, self._settings
+        scope, headers, requests = exchange.scope, exchange.headers, self.requests
         is_open = route.needs is OPEN
-        self._check_load()
-        self._cross_site.check(scope["method"], headers, takes_forms=is_open)
+        takes_forms = is_open or browsers is not None
+        self._cross_site.check(scope["method"], headers, takes_forms=takes_forms, takes_links=browsers is not None)
         request = _request(scope, headers, exchange.request_id)
-        identity = exchange.identity = await self._authenticator.identify(request, needs_token=not is_open)
+        if browsers:
+            request, exchange.added = await browsers.signed_in(self._authenticator, request)
+        try:
+            await requests.identify(exchange, request)
+        except Refused:
+            if browsers and not is_large(headers):  # A session is over: its form is kept.
+                exchange.body = await read_body(receive, headers, _OPEN_BODY_BYTES_MAX)
+            raise
         # The body of a client without a valid token is not read.
-        bytes_max = _OPEN_BODY_BYTES_MAX if is_open else settings.request_bytes_max
+        bytes_max = _OPEN_BODY_BYTES_MAX if is_open else self._settings.request_bytes_max
+        if has_body(headers):
+            requests.reserve_body(exchange, bytes_max)
         exchange.body = await read_body(receive, headers, bytes_max)
         if exchange.body:
             request = msgspec.structs.replace(request, body=exchange.body)
-        if self._is_secured:
-            exchange.access = Access(identity.caller, route.needs, capabilities=capabilities_of(request))
-        call = Call(
-            self._catalog.lakes,
-            self._authenticator,
-            settings,
-            route.operation,
-            exchange.values,
-            request,
-            identity,
-            exchange.access,
-        )
-        if self._catalog.veto and not is_open:
-            await self._catalog.veto.check(call, route.needs)
-        answer = await route.handler(call)
-        if exchange.access and not is_open and not exchange.access.decisions:
-            raise UncheckedRequest(f"{route.operation} answered without a decision about {identity.caller.name}")
+        call = await requests.authorize(exchange, request)
+        answer = await call.with_current_names(route.handler)
+        requests.check_decided(exchange)
         return answer
-
-    def _log_request(self, exchange: "_Exchange", answer: Answer, seconds: float) -> None:
-        method, route = exchange.scope["method"], exchange.route
-        tenant, workspace, principal = exchange.identity[:3] if exchange.identity else ("", "", "")
-        body = exchange.body or b""
-        (self._log.warning if exchange.failure else self._log.info)(
-            "request",
-            method=method,
-            route=route.path,
-            status=answer.status,
-            ms=round(seconds * 1000, 3),
-            request_id=exchange.request_id,
-            tenant=tenant,
-            workspace=workspace,
-            principal=principal,
-            **(_NO_FIELDS if method in _READS else _changed(exchange.scope["raw_path"], route, body)),
-            **exchange.failure,
-        )
-
-    def _request_id(self, headers: Mapping[bytes, bytes]) -> str:
-        sent = headers.get(b"x-request-id", b"")
-        return sent.decode("ascii") if _REQUEST_ID.match(sent) else self._clock.new_id()
 
     async def _check_page(self, method: str, path: bytes, headers: Mapping[bytes, bytes]) -> None:
         """Raise Refused for a page of another site, and for metrics without a token if the APIs need one."""
@@ -358,8 +321,8 @@ class App:
         if path not in _PAGES:
             message = f"Nothing is served at {_quote(path)}; the catalog is at /v1 and /iceberg/v1"
             return json_answer(encode_problem(Problem(404, "NotFoundException", message)), status=404)
-        if method not in _READS:
-            allowed = ", ".join(_READS).encode()
+        if method not in READS:
+            allowed = ", ".join(READS).encode()
             return Answer(405, b"Method Not Allowed", ((CONTENT_TYPE, b"text/plain; charset=utf-8"), (ALLOW, allowed)))
         if path == _METRICS:
             self._catalog.update_metrics()
@@ -375,27 +338,16 @@ class App:
             reason = "the store cannot be used; see the server log"
         return _status("not ready", reason=reason) if reason else _status("ready")
 
-    def _check_load(self) -> None:
-        if self._metrics.under_way > self._settings.requests_at_once_max:
-            self._metrics.count(REQUESTS_REFUSED, "busy")
-            raise Busy("Too many requests are in progress; try again")
-
-    def _failed(self, error: Exception, exchange: "_Exchange") -> Answer:
-        """The answer to a request that failed; the log line of the request gets the reason of a server error.
-
-        Unexpected errors are logged with their trace.
-        """
-        operation, request_id = exchange.route.operation, exchange.request_id
+    def _failed(self, error: Exception, exchange: RunningExchange, dialect: Dialect) -> Answer:
+        """The answer to a request that failed."""
         is_public = self._settings.authentication != "off"
-        answer = exchange.dialect.errors.answer(error, operation, request_id, is_public=is_public)
-        if isinstance(error, Refused):
-            self._metrics.count(REQUESTS_REFUSED, str(error.status))
-        elif isinstance(error, Damaged):
-            self._catalog.incidents.object_damaged(error.key, error.reason)
-        elif not isinstance(error, SandurError):
-            self._log.error("unexpected error", request_id=request_id, operation=operation, exc_info=error)
-        if isinstance(error, SandurError) and answer.status >= _SERVER_ERROR:
-            exchange.failure = {"reason": f"{type(error).__name__}: {error}"}
+        known = (error, exchange.operation, exchange.request_id)
+        if dialect.browsers:
+            problem = dialect.errors.problem(*known, is_public=is_public)
+            answer = dialect.browsers.failure_page(problem, exchange)
+        else:
+            answer = dialect.errors.answer(*known, is_public=is_public)
+        self.requests.note_failure(error, exchange, is_server_error=answer.status >= _SERVER_ERROR)
         if exchange.body is None and is_large(exchange.headers):
             return Answer(answer.status, answer.body, (*answer.headers, CLOSE))
         return answer
@@ -413,14 +365,6 @@ def _is_cacheable(answer: Answer) -> bool:
         if name is CACHE_CONTROL:
             return True
     return False
-
-
-def _changed(path: bytes, route: Route, body: bytes) -> Mapping[str, str]:
-    """What a request changes, for the log: its path, and for a rename its body, which has the names."""
-    fields = {"path": path[:LOGGED_BYTES_MAX].decode("utf-8", "replace")}
-    if body and route.operation.startswith(_RENAMES):
-        fields["names"] = body[:LOGGED_BYTES_MAX].decode("utf-8", "replace")
-    return fields
 
 
 def _status(status: str, *, reason: str | None = None) -> Answer:

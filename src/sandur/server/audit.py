@@ -29,15 +29,21 @@ from sandur.settings import Settings
 from sandur.storage.layout import LEVEL_SEPARATOR, Layout
 
 _READ_METHODS: Final = ("GET", "HEAD")
-_READS: Final = frozenset({"planTableScan", "fetchScanTasks", "cancelPlanning", "reportMetrics"})
+_READS: Final = frozenset(
+    {"planTableScan", "fetchScanTasks", "cancelPlanning", "reportMetrics", "queryEvents", "preview"}
+)
 """Operations that read, but are sent by another method than GET."""
 
-_LOGINS: Final = frozenset({"getToken", "getUnityToken", "logout"})
-_SECURITY: Final = frozenset({"updatePermissions", "createUser", "updateUser", "deleteUser"})
+_LOGINS: Final = frozenset({"getToken", "getUnityToken", "logout", "logIn", "endProviderLogin"})
+_SECURITY: Final = frozenset(
+    {"updatePermissions", "createUser", "updateUser", "deleteUser", "updateGrants", "changeOwner", "updateTags"}
+)
 _CREDENTIALS: Final = re.compile(r"(generateTemporary|get|load)\w*Credentials\Z|sign\w*Request\Z")
 _LISTED_CREDENTIALS: Final = frozenset({"listCredentials", "getCredential"})
 _SIGNATURES: Final = frozenset({"signRequest", "signS3Request"})
 _CONTROL: Final = "sandur"
+_CHANGES: Final = frozenset({"defineTable"})
+"""Operations of Sandur's own API that change a catalog; all its other changes are about security."""
 
 _RARE: Final = frozenset({b"idempotency-key", b"x-sandur-run-id", b"x-sandur-task-id"})
 """Headers that are recorded, and that few reads have."""
@@ -193,7 +199,8 @@ def _kind_of_operation(method: str, protocol: str, operation: str) -> AuditKind:
         return "credential"
     if method in _READ_METHODS or operation in _READS:
         return "read"
-    return "security" if operation in _SECURITY or protocol == _CONTROL else "change"
+    is_security = operation in _SECURITY or (protocol == _CONTROL and operation not in _CHANGES)
+    return "security" if is_security else "change"
 
 
 def _denied(ended: Exchange) -> bool:

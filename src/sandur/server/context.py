@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar, assert_never
 
 import msgspec
@@ -11,6 +11,7 @@ import rfc8785
 from sandur.catalog.records import Request
 from sandur.catalog.security import Access
 from sandur.errors import BadRequest, Incomplete
+from sandur.operations.access import with_current_names
 from sandur.operations.lake import Lake, Lakes
 from sandur.server.authentication.authenticator import Authenticator
 from sandur.server.http import HttpRequest, decode_query, decode_segment
@@ -20,11 +21,31 @@ from sandur.splicing import malformed_error
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 S = TypeVar("S", bound=msgspec.Struct)
+A = TypeVar("A")
 
 QUOTED_CHARS_MAX: Final = 40
+READS: Final = ("GET", "HEAD")
+_READING: Final = frozenset(
+    {
+        "fetchScanTasks",
+        "generateTemporaryModelVersionCredentials",
+        "generateTemporaryPathCredentials",
+        "generateTemporaryTableCredentials",
+        "generateTemporaryVolumeCredentials",
+        "planTableScan",
+        "preview",
+        "queryEvents",
+        "reportMetrics",
+        "signRequest",
+        "signS3Request",
+    }
+)
+"""The operations that change nothing by name, although their method is POST."""
 _DIGITS_MAX: Final = 9
 _BOOLEANS: Final = {"true": True, "false": False}
-_NOTHING: Final[frozenset[str]] = frozenset()
+CAPABILITIES: Final = b"x-sandur-capabilities"
+NO_CAPABILITIES: Final[frozenset[str]] = frozenset()
+_STAGE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
 _UUID_V7: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 
 
@@ -50,6 +71,17 @@ class Call(msgspec.Struct):
             lake = self._lakes.lake(self.identity.tenant, self.identity.workspace)
             self._lake = lake if self.access is None else lake.acting_for(self.access)
         return self._lake
+
+    async def with_current_names(self, handler: "Callable[[Call], Awaitable[A]]") -> A:
+        """What the handler returns, by the names of catalogs and namespaces at a moment within the request."""
+
+        def handle(lake: Lake) -> Awaitable[A]:
+            self._lake = lake
+            return handler(self)
+
+        lake = self._lakes.lake(self.identity.tenant, self.identity.workspace)
+        is_read = self.http.method in READS or self.operation in _READING
+        return await with_current_names(lake, self.access, handle, is_read=is_read)
 
     def lake_of(self, tenant: str, workspace: str) -> Lake:
         """The lake of another workspace, for the program's own work: nothing is checked."""
@@ -135,8 +167,15 @@ def whole_number(text: str, what: str, *, at_least: int | None = None) -> int:
 
 def capabilities_of(request: HttpRequest) -> frozenset[str]:
     """What the client declares that it can do, in the header X-Sandur-Capabilities, separated by commas."""
-    text = request.header(b"x-sandur-capabilities")
-    return frozenset(part.strip().lower() for part in text.split(",") if part.strip()) if text else _NOTHING
+    text = request.header(CAPABILITIES)
+    return frozenset(part.strip().lower() for part in text.split(",") if part.strip()) if text else NO_CAPABILITIES
+
+
+def validate_stage_id(text: str, what: str) -> str:
+    """The id that a client gives its create transaction; empty if it gives none. BadRequest if it is not valid."""
+    if text and not _STAGE_ID.match(text):
+        raise BadRequest(f"Invalid {what}: expected up to 128 letters, digits and . _ : -")
+    return text
 
 
 def validate_key(text: str) -> str:

@@ -28,6 +28,7 @@ class CrossSiteGuard:
     - `Origin` must be the server itself or one of `allowed_hosts`, for changes, and on loopback for reads too. Without
       `Origin`, the same holds for `Sec-Fetch-Site`.
     - A change has no content type that a page can send without permission.
+    - A link on a page of another site may lead to a page for people, which no frame can show.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -37,13 +38,18 @@ class CrossSiteGuard:
         self._own = settings.host.lower() if settings.host not in _ANY_ADDRESS else "localhost"
         self._known: set[bytes] = set()
 
-    def check(self, method: str, headers: Mapping[bytes, bytes], *, takes_forms: bool = False) -> None:
-        """Raise Refused if the request comes from another site; `takes_forms` allows forms, for the OAuth endpoints."""
+    def check(
+        self, method: str, headers: Mapping[bytes, bytes], *, takes_forms: bool = False, takes_links: bool = False
+    ) -> None:
+        """Raise Refused if the request comes from another site.
+
+        `takes_forms` allows forms, for the OAuth endpoints and pages; `takes_links` allows links, for pages.
+        """
         host = headers.get(b"host", b"")
         if self._checks_hosts and host not in self._known:
             self._check_host(host)
         is_read = method in _READS
-        if not is_read or self._is_local:
+        if not is_read or (self._is_local and not (takes_links and _follows_link(headers))):
             self._check_origin(headers, host)
         if not is_read:
             _check_content_type(headers, takes_forms=takes_forms)
@@ -78,8 +84,14 @@ class CrossSiteGuard:
             )
 
 
+def _follows_link(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a browser shows the answer as a page of its own. No script of another site can read it then."""
+    is_page = headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
+    return is_page and b"origin" not in headers
+
+
 def host_of(authority: bytes) -> str:
-    """The host of `host`, `host:port` or `[address]:port`, in lower case; empty if there is none."""
+    """The host of `host`, `host:port` or `[address]:port`, in lower case; empty without a host."""
     text = authority.decode("latin-1").lower()
     if text.startswith("["):
         return text[1:].partition("]")[0]

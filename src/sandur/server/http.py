@@ -2,8 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
@@ -52,6 +52,10 @@ NO_STORE: Final = (CACHE_CONTROL, b"no-store")
 NO_SNIFFING: Final = (header_name("X-Content-Type-Options"), b"nosniff")
 
 BODY_SECONDS_MAX: Final = 60.0
+PART_SECONDS_MAX: Final = 30.0
+"""How long a client may take to read a part of a streamed answer."""
+
+_ENCODED_SEPARATOR: Final = re.compile(rb"%1[Ff]|\x1f")
 
 # A client that is still sending does not read: an early answer would be lost with the connection.
 _DISCARDED_FACTOR_MAX: Final = 4
@@ -68,7 +72,8 @@ _STATUSES_WITHOUT_BODY: Final = frozenset({204, 304})
 class HttpRequest(msgspec.Struct, frozen=True):
     """A request with its whole body. Header names are in lower case; `path` and `query` are as sent.
 
-    `peer` is the address that the connection comes from.
+    `peer` is the address that the connection comes from. `form_token` must be in every form that the browser sends;
+    None for a client that is no browser.
     """
 
     method: str
@@ -78,6 +83,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
     body: bytes
     request_id: str
     peer: str = ""
+    form_token: str | None = None
 
     def header(self, name: bytes) -> str | None:
         """The value of a header, decoded as Latin-1, which accepts all bytes; None when it was not sent."""
@@ -85,12 +91,21 @@ class HttpRequest(msgspec.Struct, frozen=True):
         return None if value is None else value.decode("latin-1")
 
 
+class Parts(Protocol):
+    """The parts of a body that arrive over time. Their owner closes them, even if it read nothing."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+
+    async def aclose(self) -> None: ...
+
+
 class Answer(msgspec.Struct, frozen=True):
-    """A response; `send_answer` adds the content length."""
+    """A response; `send_answer` adds the content length. With `parts`, they follow the body as they arrive."""
 
     status: int
     body: bytes = b""
     headers: Headers = ()
+    parts: Parts | None = None
 
 
 NO_CONTENT: Final = Answer(204)
@@ -124,6 +139,42 @@ async def send_answer(answer: Answer, send: Send, *headers: tuple[bytes, bytes],
     await send({"type": "http.response.body", "body": body})
 
 
+async def send_parts(answer: Answer, parts: Parts, receive: Receive, send: Send, *headers: tuple[bytes, bytes]) -> None:
+    """Send an answer part by part, until the parts end or the client is gone. Nothing is buffered here.
+
+    A client that does not read a part in time is left: the connection ends without the end of the answer.
+    """
+    sent = [*answer.headers, *headers, NO_SNIFFING, CLOSE]
+    sending = asyncio.ensure_future(_send_each(answer, parts, sent, send))
+    gone = asyncio.ensure_future(_wait_until_gone(receive))
+    try:
+        await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            await sending
+    finally:
+        for task in (sending, gone):
+            task.cancel()
+        await asyncio.gather(sending, gone, return_exceptions=True)
+        await parts.aclose()
+
+
+async def _send_each(answer: Answer, parts: Parts, headers: list[tuple[bytes, bytes]], send: Send) -> None:
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body, "more_body": True})
+    async for part in parts:
+        try:
+            async with asyncio.timeout(PART_SECONDS_MAX):
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        except TimeoutError:
+            return
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _wait_until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 def is_large(headers: Mapping[bytes, bytes]) -> bool:
     """Whether the body is not worth reading after its request was refused: it is large, or its length is unknown."""
     length = headers.get(CONTENT_LENGTH, b"")
@@ -132,9 +183,13 @@ def is_large(headers: Mapping[bytes, bytes]) -> bool:
     return int(length[:20]) > _UNREAD_BYTES_MAX
 
 
+def has_body(headers: Mapping[bytes, bytes]) -> bool:
+    return CONTENT_LENGTH in headers or b"transfer-encoding" in headers
+
+
 async def read_body(receive: Receive, headers: Mapping[bytes, bytes], bytes_max: int) -> bytes:
     """The whole body; Refused when it is too large or too slow, ClientGone when the client disconnects."""
-    if CONTENT_LENGTH not in headers and b"transfer-encoding" not in headers:
+    if not has_body(headers):
         return b""
     try:
         async with asyncio.timeout(BODY_SECONDS_MAX):
@@ -188,3 +243,10 @@ def decode_query(raw: bytes) -> dict[str, str]:
 
 def _quote(raw: bytes) -> str:
     return repr(raw[:_QUOTED_BYTES_MAX].decode("latin-1"))
+
+
+def decode_levels(raw: bytes) -> tuple[str, ...]:
+    """The levels of a namespace in a path: split while still encoded, then decoded one by one."""
+    if b"%" not in raw and b"\x1f" not in raw:
+        return (decode_segment(raw),)
+    return tuple(decode_segment(level) for level in _ENCODED_SEPARATOR.split(raw))

@@ -1,9 +1,9 @@
 """Who makes a request, and in which workspace: what the token, the headers and the settings say."""
 
 import re
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from sandur.catalog.records import Source
+from sandur.catalog.events import Source
 from sandur.catalog.security import ANONYMOUS, Caller
 from sandur.errors import BadRequest
 from sandur.server.http import HttpRequest, Refused
@@ -21,7 +21,8 @@ _TEXT_CHARS_MAX: Final = 200
 class Bearer(NamedTuple):
     """The holder of a token. Where tenant or workspace is None, the headers choose it.
 
-    `issuer` issued the token, and `token_id` is its id there. It is not accepted after `expires_ms`.
+    `issuer` issued the token, and `token_id` is its id there. It is not accepted after `expires_ms`. `is_on_store`: an
+    administrator who works on the store itself, without a token.
     """
 
     caller: Caller
@@ -30,9 +31,15 @@ class Bearer(NamedTuple):
     issuer: str = ""
     token_id: str = ""
     expires_ms: int = 0
+    is_on_store: bool = False
 
 
 ANONYMOUS_BEARER: Final = Bearer(ANONYMOUS)
+
+
+def bearer_on_store(user: str) -> Bearer:
+    """The user of the operating system who works on the store itself, and may do everything there."""
+    return Bearer(Caller("", user), is_on_store=True)
 
 
 class Identity(NamedTuple):
@@ -45,6 +52,7 @@ class Identity(NamedTuple):
     issuer: str = ""
     token_id: str = ""
     expires_ms: int = 0
+    is_on_store: bool = False
 
 
 def identity_of(request: HttpRequest, settings: Settings, bearer: Bearer) -> Identity:
@@ -54,9 +62,7 @@ def identity_of(request: HttpRequest, settings: Settings, bearer: Bearer) -> Ide
     """
     tenant = _scope_name(request, TENANT_HEADER, bearer.tenant, settings.tenant, DEFAULT_TENANT)
     workspace = _scope_name(request, WORKSPACE_HEADER, bearer.workspace, settings.workspace, DEFAULT_WORKSPACE)
-    return Identity(
-        tenant, workspace, bearer.caller.name, bearer.caller, bearer.issuer, bearer.token_id, bearer.expires_ms
-    )
+    return Identity(tenant, workspace, bearer.caller.name, bearer.caller, *bearer[3:])
 
 
 def source_of(request: HttpRequest, identity: Identity) -> Source:
@@ -64,8 +70,9 @@ def source_of(request: HttpRequest, identity: Identity) -> Source:
 
     What a client says about its run is a mere declaration, unless an administrator marked its principal as a pipeline.
     """
+    kind: Literal["rest", "pipeline", "admin"] = "pipeline" if identity.caller.is_pipeline else "rest"
     return Source(
-        kind="pipeline" if identity.caller.is_pipeline else "rest",
+        kind="admin" if identity.is_on_store else kind,
         principal=identity.principal,
         principal_id="" if identity.caller is ANONYMOUS else identity.caller.id,
         client=_text(request, b"user-agent"),

@@ -8,7 +8,7 @@ import os
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import accumulate
 from pathlib import Path
@@ -31,6 +31,7 @@ from sandur.storage.contract import (
     Version,
     folders_of,
 )
+from sandur.storage.pace import pace_of
 
 T = TypeVar("T")
 
@@ -74,12 +75,27 @@ WORK_FAILURES: Final = Family(
 DAMAGED_OBJECTS: Final = Family(
     "sandur_damaged_objects", "Objects that could not be decoded when read, by the part of the layout.", ("area",)
 )
+DELIVERY_SECONDS: Final = Family(
+    "sandur_delivery_seconds", "Time from a change to its delivery to a subscription.", (), (*_SECONDS, 60.0, 3_600.0)
+)
 STORE_CHECKS: Final = Family("sandur_store_checks", "Checks of the store for /readyz, by result.", ("result",))
+_MAINTENANCE: Final = {
+    "sandur_maintenance_backlog": "Operations that are due and were not done by the last maintenance run.",
+    "sandur_maintenance_failing": "Operations whose last try failed or met a conflict.",
+    "sandur_maintenance_saved_bytes": "Bytes that maintenance has saved so far.",
+    "sandur_maintenance_last_run_seconds": "When the last maintenance run ended, in seconds since 1970.",
+}
+"""Gauges of the whole store: every worker knows all of it, so the newest value counts, not the sum."""
+_LAST_RUN: Final = "sandur_maintenance_last_run_seconds"
 _UNDER_WAY: Final = ("sandur_requests_under_way", "Requests in progress.")
 
 _SUFFIX: Final = ".numbers"
 NO_REQUEST: Final = "background"
-_RESULTS: Final = {SwapLost: "lost", Unavailable: "unavailable", OutcomeUnknown: "unknown"}
+_RESULTS: Final[Mapping[type[BaseException], str]] = {
+    SwapLost: "lost",
+    Unavailable: "unavailable",
+    OutcomeUnknown: "unknown",
+}
 _AREAS: Final = frozenset(
     {
         "catalogs",
@@ -102,6 +118,8 @@ _AREAS: Final = frozenset(
         "index",
         "core",
         "operational",
+        "subscriptions",
+        "deliveries",
     }
 )
 
@@ -121,6 +139,7 @@ class _Numbers(msgspec.Struct):
     counters: dict[_Key, int] = {}
     histograms: dict[_Key, _Histogram] = {}
     under_way: int = 0
+    gauges: dict[str, int] = {}
 
 
 class Metrics(Collector):
@@ -163,6 +182,11 @@ class Metrics(Collector):
             self._seen[name, count.value] = count.times
             self.count(family, count.value, times=growth)
 
+    def set_maintenance(self, *, backlog: int, failing: int, saved_bytes: int, last_run_seconds: int) -> None:
+        """Take over the numbers of the last maintenance run."""
+        values = (backlog, failing, saved_bytes, last_run_seconds)
+        self._numbers.gauges = dict(zip(_MAINTENANCE, values, strict=True))
+
     def share(self) -> None:
         """Give the numbers of this process to the other workers."""
         if self._folder is not None:
@@ -181,6 +205,9 @@ class Metrics(Collector):
                 yield _histogram_metric(family, all_numbers)
             else:
                 yield _counter_metric(family, all_numbers)
+        newest = max((one.gauges for one in all_numbers), key=lambda found: found.get(_LAST_RUN, -1), default={})
+        for name, value in newest.items():
+            yield GaugeMetricFamily(name, _MAINTENANCE[name], value=value)
         yield GaugeMetricFamily(*_UNDER_WAY, value=sum(numbers.under_way for numbers in all_numbers))
 
     def exposition(self) -> tuple[bytes, str]:
@@ -192,7 +219,7 @@ class Metrics(Collector):
     def _of_all_workers(self) -> Iterator[_Numbers]:
         own = self._numbers
         # Copies, because Prometheus collects in a thread while requests add keys; copying a dictionary is atomic.
-        yield _Numbers(own.families.copy(), own.counters.copy(), own.histograms.copy(), self.under_way)
+        yield _Numbers(own.families.copy(), own.counters.copy(), own.histograms.copy(), self.under_way, own.gauges)
         for file in self._folder.glob(f"*{_SUFFIX}") if self._folder else ():
             pid = int(file.name.removesuffix(_SUFFIX))
             if pid != os.getpid():
@@ -299,6 +326,7 @@ class MeasuredStore:
         self._inner = inner
         self._metrics = metrics
         self.folders = folders_of(inner)
+        self.pace = pace_of(inner)
         self.has_instant_reads = inner.has_instant_reads
 
     def version_now(self, key: str) -> Version | None:

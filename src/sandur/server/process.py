@@ -13,22 +13,38 @@ from sandur.operations.audit.trail import AuditTrail
 from sandur.operations.containers.catalogs import ensure_default_catalog
 from sandur.operations.counters import Count, Counters
 from sandur.operations.credentials.profiles import check_own_access
+from sandur.operations.event_feed.schedule import Deliveries
+from sandur.operations.event_feed.send import HttpSender
+from sandur.operations.event_feed.streams import EventStreams
 from sandur.operations.identity.bootstrap import AdminSecret, bootstrap
 from sandur.operations.identity.signing_keys import SigningKeys
 from sandur.operations.incidents import reason_of
 from sandur.operations.janitors.schedule import Janitors
 from sandur.operations.lake import Lakes
+from sandur.operations.maintenance.runs import last_end, list_runs
 from sandur.operations.tables.documents import document_cache
 from sandur.server.authentication.authenticator import Authenticator
 from sandur.server.health import StoreHealth
-from sandur.server.metrics import DAMAGED_OBJECTS, NO_REQUEST, WORK_FAILURES, Metrics, area_of, current_rounds
+from sandur.server.identity import ANONYMOUS_BEARER, Bearer
+from sandur.server.metrics import (
+    DAMAGED_OBJECTS,
+    DELIVERY_SECONDS,
+    NO_REQUEST,
+    WORK_FAILURES,
+    Metrics,
+    area_of,
+    current_rounds,
+)
 from sandur.server.opa import OpaVeto
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
+from sandur.storage.pace import pace_of
 
 _CACHE_READS: Final = "sandur_cache_reads_total"
+_STORE_PACE: Final = "sandur_storage_pace_total"
 _METRICS_SECONDS: Final = 5.0
+_MAINTENANCE_SECONDS: Final = 60
 _FORMAT_SECONDS: Final = 30.0
 
 log = structlog.get_logger()
@@ -58,7 +74,15 @@ class LoggedAndCounted:
 class RunningCatalog:
     """The catalog of one process, from its start to its end."""
 
-    def __init__(self, settings: Settings, clock: Clock, store: ObjectStore, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: ObjectStore,
+        metrics: Metrics,
+        *,
+        unauthenticated: Bearer = ANONYMOUS_BEARER,
+    ) -> None:
         self.is_started = False
         self.incidents = LoggedAndCounted(metrics)
         self.lakes = Lakes(settings, clock, store, incidents=self.incidents)
@@ -66,13 +90,24 @@ class RunningCatalog:
         self.health = StoreHealth(store, clock, metrics)
         self._settings = settings
         self._keys = SigningKeys(store, clock, self.incidents)
-        self.authenticator = Authenticator(settings, clock, self.lakes, self._keys)
+        self.authenticator = Authenticator(settings, clock, self.lakes, self._keys, unauthenticated=unauthenticated)
         self.veto = OpaVeto(settings.opa) if settings.opa.url else None
         self._clock = clock
         self._metrics = metrics
         self._tasks: list[asyncio.Task[None]] = []
         self._janitors = Janitors(
             settings, clock, store, self.lakes.fresh_lake, on_run=_log_janitors, on_failure=self._report_janitor
+        )
+        self._sender = HttpSender(settings)
+        self._deliveries = Deliveries(
+            settings,
+            clock,
+            store,
+            # The lakes of the requests: their commits wake the deliveries.
+            lambda layout: self.lakes.lake(layout.tenant, layout.workspace),
+            self._sender,
+            observe=lambda seconds: metrics.observe(DELIVERY_SECONDS, seconds),
+            on_failure=self._report_delivery,
         )
 
     async def start(self) -> None:
@@ -87,7 +122,10 @@ class RunningCatalog:
                 _announce_admin(made)
         self._tasks.append(asyncio.create_task(self._update_metrics_periodically()))
         self._tasks.append(asyncio.create_task(self._read_format_periodically()))
+        if self._settings.janitors:
+            self._tasks.append(asyncio.create_task(self._read_maintenance_periodically()))
         self._janitors.start()
+        self._deliveries.start()
         self.is_started = True
 
     async def close(self) -> None:
@@ -97,15 +135,25 @@ class RunningCatalog:
             task.cancel()
         await self.authenticator.close()
         await self._janitors.stop()
+        await self._deliveries.stop()
+        await self._sender.close()
         await self.audit.close()
         if self.veto:
             await self.veto.close()
         await self.lakes.close()
         self.update_metrics()
 
+    def end_streams(self) -> None:
+        """End the streams of events; each client reads on at another server, from its position."""
+        for lake in self.lakes.lakes:
+            lake.feature(EventStreams).end()
+
     def update_metrics(self) -> None:
         """Take over the counters of the operations, and share all numbers with the other workers."""
-        self._metrics.follow([*_counts(self.lakes), *self._janitors.counters, *self.audit.counters])
+        counted = [*_counts(self.lakes), *self._janitors.counters, *self.audit.counters]
+        if pace := pace_of(self.lakes.store):
+            counted += [Count(_STORE_PACE, "event", event, times) for event, times in pace.counts.items()]
+        self._metrics.follow(counted)
         self._metrics.share()
 
     async def _update_metrics_periodically(self) -> None:
@@ -126,15 +174,41 @@ class RunningCatalog:
             except Exception as error:  # noqa: BLE001 - the next read may succeed
                 self.incidents.work_failed("read the format of the store", error)
 
+    async def _read_maintenance_periodically(self) -> None:
+        """Read what the last maintenance run left, for alerts."""
+        while True:
+            try:
+                await self._read_maintenance()
+            except Exception as error:  # noqa: BLE001 - the next read may succeed
+                self.incidents.work_failed("read the records of maintenance", error)
+            await self._clock.sleep(_MAINTENANCE_SECONDS)
+
+    async def _read_maintenance(self) -> None:
+        ends = [await last_end(lake, await list_runs(lake)) for lake in self.lakes.lakes]
+        found = [end for end in ends if end.ended_ms]
+        if found:
+            self._metrics.set_maintenance(
+                backlog=sum(end.backlog for end in found),
+                failing=sum(end.failing for end in found),
+                saved_bytes=sum(end.saved_bytes for end in found),
+                last_run_seconds=max(end.ended_ms for end in found) // 1_000,
+            )
+
     def _report_janitor(self, layout: Layout, what: str, error: Exception) -> None:
         """Log a failure of a janitor; `what` is the key of the object, or the part that failed."""
+        self._report("janitor", layout, what, error)
+
+    def _report_delivery(self, layout: Layout, what: str, error: Exception) -> None:
+        self._report("deliveries", layout, what, error)
+
+    def _report(self, work: str, layout: Layout, what: str, error: Exception) -> None:
         if isinstance(error, Damaged):
             self.incidents.object_damaged(error.key, error.reason)
         where = {"tenant": layout.tenant, "workspace": layout.workspace, "what": what, "reason": reason_of(error)}
         if isinstance(error, SandurError):
-            log.warning("janitor", **where)
+            log.warning(work, **where)
         else:
-            log.error("janitor", **where, exc_info=error)
+            log.error(work, **where, exc_info=error)
 
 
 def _announce_admin(admin: AdminSecret) -> None:

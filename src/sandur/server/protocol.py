@@ -1,6 +1,7 @@
-"""HTTP/1.1 under uvicorn: upgrades are ignored, request heads are bounded, and errors have a JSON body."""
+"""HTTP/1.1 under uvicorn: upgrades are ignored, heads and connections are bounded, and errors have a JSON body."""
 
 import asyncio
+import sys
 from typing import Any, Final, cast
 
 import httptools
@@ -9,6 +10,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from sandur.server.errors import Problem, encode_problem
 
 HEAD_BYTES_MAX: Final = 64 << 10
+HEAD_SECONDS_MAX: Final = 20.0
+"""How long a new connection, or a request that has begun, may take until its head is complete."""
+
+SURPLUS_MAX: Final = 64
+"""Connections above the limit that are still accepted, for the pages of health and metrics."""
+
+_PAGES: Final = frozenset({b"/healthz", b"/readyz", b"/metrics"})
 
 _HEAD_BEGIN: Final = b"HTTP/1.1 "
 _HEAD_END: Final = b"\r\n\r\n"
@@ -16,6 +24,9 @@ _CONTINUE: Final = b"HTTP/1.1 100 "
 
 _BAD_REQUEST: Final = 400
 _HEAD_TOO_LARGE: Final = 431
+_HEAD_TOO_SLOW: Final = 408
+_UNAVAILABLE: Final = 503
+_RETRY_SOON: Final = b"retry-after: 2\r\n"
 _HEAD_TEXT: Final = f"The request head is larger than {HEAD_BYTES_MAX} bytes"
 
 
@@ -60,6 +71,11 @@ class PlainHttpProtocol(HttpToolsProtocol):
     without an upgrade cost nothing extra.
     """
 
+    connections_max: int = sys.maxsize
+    """Connections of one process; a subclass bounds them."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _is_surplus = False
     _head_bytes = 0
     _unfinished_bytes = 0
     _is_in_head = False
@@ -68,6 +84,16 @@ class PlainHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # As uvicorn has it.
         self._joined = JoinedWrites(transport)
         super().connection_made(cast("asyncio.Transport", self._joined))  # It has all attributes of a transport.
+        surplus = len(self.connections) - self.connections_max
+        if surplus > SURPLUS_MAX:
+            transport.abort()
+            return
+        self._is_surplus = surplus > 0
+        self._head_timer = self.loop.call_later(HEAD_SECONDS_MAX, self._end_slow_head)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_head_timer()
+        super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
         self._joined.flush()
@@ -102,12 +128,18 @@ class PlainHttpProtocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._grow_head(len(name) + len(value))
+        self._head_bytes += len(name) + len(value)  # As `_grow_head`, without a call: every header passes here.
+        if self._head_bytes > HEAD_BYTES_MAX:
+            raise ValueError(_HEAD_TEXT)
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
-        if not self.parser.should_upgrade():
+        if self._head_timer:
+            self._stop_head_timer()
+        if self._is_surplus and self.url.partition(b"?")[0] not in _PAGES:
+            self._refuse(_UNAVAILABLE, "Too many connections to this server; try again", _RETRY_SOON)
+        elif not self.parser.should_upgrade():
             super().on_headers_complete()
             self._has_cycle = True
 
@@ -121,6 +153,21 @@ class PlainHttpProtocol(HttpToolsProtocol):
             self._unfinished_bytes += received_bytes
             if self._unfinished_bytes > HEAD_BYTES_MAX:
                 self._refuse(_HEAD_TOO_LARGE, _HEAD_TEXT)
+            elif self._head_timer is None:
+                self._head_timer = self.loop.call_later(HEAD_SECONDS_MAX, self._end_slow_head)
+
+    def _end_slow_head(self) -> None:
+        """Close a connection whose client sends its head too slowly, or nothing at all."""
+        self._head_timer = None
+        if self._is_in_head:
+            self._refuse(_HEAD_TOO_SLOW, f"The request head did not arrive within {HEAD_SECONDS_MAX:g} seconds")
+        else:
+            self.transport.close()
+
+    def _stop_head_timer(self) -> None:
+        timer, self._head_timer = self._head_timer, None
+        if timer:
+            timer.cancel()
 
     def _grow_head(self, size_bytes: int) -> None:
         self._head_bytes += size_bytes
@@ -139,16 +186,23 @@ class PlainHttpProtocol(HttpToolsProtocol):
             return _HEAD_TOO_LARGE, _HEAD_TEXT
         return _BAD_REQUEST, "The request is not HTTP/1.1"
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _refuse(self, status: int, message: str, headers: bytes = b"") -> None:
         """Answer a broken request and close the connection: the start of the next request is unknown."""
         if self._has_cycle and not self.cycle.response_complete:
             # Another answer is in progress on this connection; the two would mix.
             self.transport.close()
             return
-        body = encode_problem(Problem(status, "BadRequestException", message))
+        kind = "ServiceUnavailableException" if status == _UNAVAILABLE else "BadRequestException"
+        body = encode_problem(Problem(status, kind, message))
         self.transport.write(
             STATUS_LINE[status]
+            + headers
             + b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
             + body
         )
         self.transport.close()
+
+
+def bounded_protocol(connections_max: int) -> type[PlainHttpProtocol]:
+    """The protocol of a process with at most that many connections."""
+    return type("BoundedHttpProtocol", (PlainHttpProtocol,), {"connections_max": connections_max})

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import FrameType
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 import structlog
@@ -27,19 +27,35 @@ from structlog.typing import EventDict, WrappedLogger
 from sandur.clock import Clock, SystemClock
 from sandur.errors import BadRequest, SandurError, Unfit
 from sandur.operations.credentials.sealed_secrets import sealing_keys
-from sandur.server.addresses import BACKLOG, bind_socket, check_exposure, port_of, resolve, setting_warnings
+from sandur.server.addresses import (
+    BACKLOG,
+    FILES_RESERVED,
+    bind_socket,
+    check_exposure,
+    port_of,
+    raise_file_limit,
+    resolve,
+    setting_warnings,
+)
 from sandur.server.app import App
 from sandur.server.control.routes import CONTROL, WELL_KNOWN
 from sandur.server.delta_rest.routes import DELTA
 from sandur.server.iceberg_rest.routes import iceberg_dialect
+from sandur.server.identity import ANONYMOUS_BEARER, Bearer
 from sandur.server.metrics import MeasuredStore, Metrics
+from sandur.server.openlineage.routes import OPENLINEAGE
 from sandur.server.process import RunningCatalog
-from sandur.server.protocol import PlainHttpProtocol
+from sandur.server.protocol import bounded_protocol
+from sandur.server.requests import Requests
+from sandur.server.ui.routes import UI
 from sandur.server.unity_rest.routes import UNITY, UNITY_CONTROL
 from sandur.settings import Settings, seconds_of
 from sandur.storage.contract import ObjectStore
 from sandur.storage.locations import connect
 from sandur.storage.probe import check_store
+
+if TYPE_CHECKING:
+    from sandur.server.grpc.server import GrpcServer
 
 KEEP_ALIVE_SECONDS: Final = 75
 _POLL_SECONDS: Final = 0.2
@@ -62,23 +78,40 @@ def build(
     clock: Clock | None = None,
     store: ObjectStore | None = None,
     metrics_folder: Path | None = None,
+    unauthenticated: Bearer = ANONYMOUS_BEARER,
 ) -> tuple[App, RunningCatalog]:
     """The application of one process, and the catalog that it serves, which is not started yet."""
     clock = clock or SystemClock()
     metrics = Metrics(metrics_folder)
-    catalog = RunningCatalog(settings, clock, MeasuredStore(store or connect(settings, clock), metrics), metrics)
+    measured = MeasuredStore(store or connect(settings, clock), metrics)
+    catalog = RunningCatalog(settings, clock, measured, metrics, unauthenticated=unauthenticated)
+    requests = Requests(catalog=catalog, settings=settings, clock=clock, metrics=metrics)
     app = App(
-        dialects=[iceberg_dialect(settings), UNITY, UNITY_CONTROL, DELTA, CONTROL, WELL_KNOWN],
+        dialects=[iceberg_dialect(settings), UNITY, UNITY_CONTROL, DELTA, CONTROL, OPENLINEAGE, WELL_KNOWN, UI],
         catalog=catalog,
         settings=settings,
-        clock=clock,
         metrics=metrics,
+        requests=requests,
     )
     return app, catalog
 
 
-def serve(settings: Settings, announce: Callable[[int], None]) -> int:
-    """Serve until a signal arrives, and return the exit code. `announce` gets the port when the server is ready."""
+def grpc_services(settings: Settings, app: App, catalog: RunningCatalog, *, port: int) -> "GrpcServer":
+    """The gRPC services of the process that serves the application, which are not started yet."""
+    from sandur.server.grpc.server import GrpcServer  # noqa: PLC0415 - without gRPC its packages need not be installed
+
+    return GrpcServer(settings, catalog, app.requests, port=port)
+
+
+class Ports(NamedTuple):
+    """The ports of a server; that of the gRPC services is None if they are off."""
+
+    http: int
+    grpc: int | None = None
+
+
+def serve(settings: Settings, announce: Callable[[Ports], None]) -> int:
+    """Serve until a signal arrives, and return the exit code. `announce` gets the ports when the server is ready."""
     resolve(settings.host)
     if settings.metrics_port:
         resolve(settings.metrics_host)
@@ -90,12 +123,17 @@ def serve(settings: Settings, announce: Callable[[int], None]) -> int:
     check_store(settings, creates=True)
     for warning in setting_warnings(settings):
         log.warning(warning)
+    has_grpc = settings.grpc.port >= 0
+    if has_grpc and importlib.util.find_spec("grpc_reflection") is None:
+        raise BadRequest("setting grpc.port needs the gRPC packages: pip install 'sandur[grpc]'")
     if settings.workers == 1:
         bound = _bind(settings, settings.port, is_shared=False)
-        return _serve_here(settings, bound, None, lambda: announce(port_of(bound[0])))
+        return _serve_here(settings, bound, settings.grpc.port, None, announce)
     # Not shared at first: a shared address could be that of another server, and nothing would fail.
     alone = _bind(settings, settings.port, is_shared=False)
-    port = port_of(alone[0])
+    if has_grpc:
+        alone.append(bind_socket(settings.host, settings.grpc.port, is_shared=False))
+    ports = Ports(port_of(alone[0]), port_of(alone[-1]) if has_grpc else None)
     for one in alone:
         one.close()
     # These sockets never listen. They reserve the ports for the workers, also while one is replaced.
@@ -103,20 +141,23 @@ def serve(settings: Settings, announce: Callable[[int], None]) -> int:
         contextlib.ExitStack() as reserved,
         tempfile.TemporaryDirectory(prefix="sandur-metrics-", ignore_cleanup_errors=True) as folder,
     ):
-        for one in _bind(settings, port, is_shared=True):
+        for one in _bind(settings, ports.http, is_shared=True):
             reserved.enter_context(one)
-        work = functools.partial(_work, settings, port, Path(folder))
-        return _Workers(work, count=settings.workers, announce=lambda: announce(port)).run()
+        if ports.grpc is not None:
+            reserved.enter_context(bind_socket(settings.host, ports.grpc, is_shared=True))
+        work = functools.partial(_work, settings, ports, Path(folder))
+        return _Workers(work, count=settings.workers, announce=lambda: announce(ports)).run()
 
 
-def _work(settings: Settings, port: int, metrics_folder: Path, report_ready: Callable[[], None]) -> None:
+def _work(settings: Settings, ports: Ports, metrics_folder: Path, report_ready: Callable[[], None]) -> None:
     configure_logging(settings.log_format, settings.log_level)
-    bound = _bind(settings, port, is_shared=True)
-    raise SystemExit(_serve_here(settings, bound, metrics_folder, report_ready))
+    bound = _bind(settings, ports.http, is_shared=True)
+    grpc_port = -1 if ports.grpc is None else ports.grpc
+    raise SystemExit(_serve_here(settings, bound, grpc_port, metrics_folder, lambda _ports: report_ready()))
 
 
 def _bind(settings: Settings, port: int, *, is_shared: bool) -> list[socket.socket]:
-    """The socket of the APIs, then that of the metrics if they have a port of their own."""
+    """The socket of the REST APIs, then that of the metrics if they have a port of their own."""
     bound = [bind_socket(settings.host, port, is_shared=is_shared)]
     if settings.metrics_port:
         bound.append(bind_socket(settings.metrics_host, settings.metrics_port, is_shared=is_shared))
@@ -124,9 +165,18 @@ def _bind(settings: Settings, port: int, *, is_shared: bool) -> list[socket.sock
 
 
 def _serve_here(
-    settings: Settings, bound: list[socket.socket], metrics_folder: Path | None, report_ready: Callable[[], None]
+    settings: Settings,
+    bound: list[socket.socket],
+    grpc_port: int,
+    metrics_folder: Path | None,
+    announce: Callable[[Ports], None],
 ) -> int:
     app, catalog = build(settings, metrics_folder=metrics_folder)
+    grpc_server = grpc_services(settings, app, catalog, port=grpc_port) if grpc_port >= 0 else None
+
+    def report_ready() -> None:
+        announce(Ports(port_of(bound[0]), grpc_server.port if grpc_server else None))
+
     # A server holds many objects and makes few cycles: at the default thresholds the collector took a seventh of the
     # CPU time.
     gc.collect()
@@ -135,7 +185,7 @@ def _serve_here(
     config = uvicorn.Config(
         app,
         loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",
-        http=PlainHttpProtocol,
+        http=bounded_protocol(min(settings.connections_max, raise_file_limit() - FILES_RESERVED)),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -146,7 +196,7 @@ def _serve_here(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=seconds_of(settings.shutdown_timeout),
     )
-    server = _Server(config, catalog, report_ready)
+    server = _Server(config, catalog, grpc_server, report_ready)
     for number in (signal.SIGTERM, signal.SIGINT):
         # This handler catches signals that arrive before uvicorn installs its own. uvicorn raises them again after its
         # shutdown; the process must not die of them then.
@@ -164,14 +214,23 @@ class _Server(uvicorn.Server):
     uvicorn's own start-up would log a failure as several lines; here it is raised.
     """
 
-    def __init__(self, config: uvicorn.Config, catalog: RunningCatalog, report_ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        catalog: RunningCatalog,
+        grpc_server: "GrpcServer | None",
+        report_ready: Callable[[], None],
+    ) -> None:
         super().__init__(config)
         self._catalog = catalog
+        self._grpc = grpc_server
         self._report_ready = report_ready
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         await self._catalog.start()
         try:
+            if self._grpc:
+                await self._grpc.start()
             await super().serve(sockets)
         finally:
             await self._catalog.close()
@@ -181,6 +240,12 @@ class _Server(uvicorn.Server):
         if parent := multiprocessing.parent_process():
             asyncio.get_running_loop().add_reader(parent.sentinel, self.stop)
         self._report_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams first: uvicorn waits for answers in progress, and a stream does not end by itself."""
+        self._catalog.end_streams()
+        # The requests of both ports are finished at the same time.
+        await asyncio.gather(super().shutdown(sockets), self._grpc.stop() if self._grpc else asyncio.sleep(0))
 
     def stop(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
         """Finish the requests in progress, and stop."""
@@ -313,10 +378,37 @@ def configure_logging(log_format: Literal["text", "json"], level: str) -> None:
             (lambda _logger, _method, event: _encoder.encode(event)) if log_format == "json" else _render_text,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level_number),
-        logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
+        logger_factory=lambda *_: _LossyLogger(sys.stderr.buffer),
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(handlers=[_ToStructlog()], level=max(level_number, logging.WARNING), force=True)
+
+
+class _LossyLogger(structlog.BytesLogger):
+    """Loses a line that cannot be written, as on a full disk: no request may fail for its log."""
+
+    def msg(self, message: bytes) -> None:
+        try:
+            super().msg(message)
+        except OSError:  # There is no place left to report it.
+            return
+
+    log = debug = info = warn = warning = msg
+    fatal = failure = err = error = critical = exception = msg
+
+
+@contextlib.contextmanager
+def temporary_logging(log_format: Literal["text", "json"], level: str) -> Iterator[None]:
+    """`configure_logging` for a block, in a program that outlives the application."""
+    root, configuration = logging.getLogger(), structlog.get_config()
+    handlers, level_before = root.handlers[:], root.level
+    configure_logging(log_format, level)
+    try:
+        yield
+    finally:
+        structlog.configure(**configuration)
+        root.handlers[:] = handlers
+        root.setLevel(level_before)
 
 
 def _render_text(logger: WrappedLogger, method: str, event: EventDict) -> bytes:

@@ -122,7 +122,7 @@ def create(spark: "SparkSession", parsed: Parsed) -> None:
 
 
 def unity_of(spark: "SparkSession", name: tuple[str, ...]) -> Unity | None:
-    """The Unity Catalog server of a table's catalog in the session's options; None if there is none."""
+    """The Unity Catalog server of a table's catalog in the session's options; None if the options name no server."""
     if len(name) != _NAME_PARTS or name[0] == _SESSION_CATALOG:
         return None
     prefix = f"spark.sql.catalog.{name[0]}"

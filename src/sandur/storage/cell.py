@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Seque
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, Self, TypeVar, overload
 
+from sandur.catalog.aliases import Aliases, record_by_keys, record_by_names
 from sandur.catalog.record_versions import Record
 from sandur.clock import Clock
 from sandur.errors import Busy, OutcomeUnknown, SwapLost, Unavailable
@@ -67,6 +68,9 @@ class Cell(Generic[T]):
     `seen` caches the last value by key. It saves the transfer and decoding of an unchanged body; every read still gets
     the version from the store. `form` is the version in which records are written (V3); without it, a record keeps its
     own, and a new one has the first.
+
+    With `aliases`, records leave the cell with the names of containers, and are stored with their keys; the cache has
+    keys. `workspace` is that of the aliases.
     """
 
     _store: ObjectStore
@@ -75,11 +79,14 @@ class Cell(Generic[T]):
     _clock: Clock
     seen: MutableMapping[str, Versioned[T]] | None = None
     form: RecordForm | None = None
+    aliases: Aliases | None = None
+    workspace: tuple[str, str] = ("", "")
 
     @property
     def last_seen(self) -> Versioned[T] | None:
         """The value that was read or written last; it may be stale."""
-        return self.seen.get(self.key) if self.seen is not None else None
+        held = self.seen.get(self.key) if self.seen is not None else None
+        return self._by_names(held) if held is not None and self.aliases else held
 
     def recall(self) -> Versioned[T] | None:
         """The last value; None if the store can tell without waiting that it is stale."""
@@ -91,7 +98,12 @@ class Cell(Generic[T]):
         held = self.last_seen
         return held if held and self._is_known_at(held.version) else None
 
-    def _is_known_at(self, version: Version) -> bool | None:
+    @property
+    def is_known_absent(self) -> bool:
+        """Whether the store can tell without waiting that the cell is empty."""
+        return bool(self._is_known_at(None))
+
+    def _is_known_at(self, version: Version | None) -> bool | None:
         """Whether the cell is at that version; None if the store cannot tell without waiting, or is unavailable.
 
         The result is as good as that of a read, because no version ever returns.
@@ -147,9 +159,13 @@ class Cell(Generic[T]):
 
         A swap to the current value is a bump: its only effect is that slower swaps are lost.
         """
-        written = await self._stamp(value)
-        version = await self._store.put(self.key, encode_record(written), expected=expected)
-        return self._remember(Versioned(written, version))
+        return await self._put(await self._stamp(value), expected)
+
+    async def _put(self, written: T, expected: Expected) -> Versioned[T]:
+        stored = record_by_keys(written, self.aliases, self.workspace) if self.aliases else written
+        version = await self._store.put(self.key, encode_record(stored), expected=expected)
+        self._remember(Versioned(stored, version))
+        return Versioned(written, version)
 
     async def try_swap(self, value: T, *, expected: Expected) -> Versioned[T] | None:
         """As `swap`; None if the swap is lost, also if it may have been applied and then replaced."""
@@ -191,8 +207,7 @@ class Cell(Generic[T]):
             written = await self._stamp(value)
             try:
                 expected: Expected = current.version if current else ABSENT
-                version = await self._store.put(self.key, encode_record(written), expected=expected)
-                return self._remember(Versioned(written, version))
+                return await self._put(written, expected)
             except SwapLost as lost:
                 if not lost.is_definite:
                     unsettled.append(written)
@@ -227,7 +242,13 @@ class Cell(Generic[T]):
         value = decode_record(self.key, stored.data, self.kind)
         if self.form:
             self.form.saw(value.v)
-        return self._remember(Versioned(value, stored.version))
+        held = self._remember(Versioned(value, stored.version))
+        return self._by_names(held) if self.aliases else held
+
+    def _by_names(self, held: Versioned[T]) -> Versioned[T]:
+        return (
+            Versioned(record_by_names(held.value, self.aliases, self.workspace), held.version) if self.aliases else held
+        )
 
 
 @overload

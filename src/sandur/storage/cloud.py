@@ -35,7 +35,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from sandur.errors import BadRequest, OutcomeUnknown, SandurError, SwapLost, Unavailable, Unfit
 from sandur.settings import AzureSettings, GcsSettings, Settings
 from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
-from sandur.storage.failures import Cloud, explain, explain_answer, names_no_bucket
+from sandur.storage.failures import Cloud, explain, explain_answer, is_throttled, names_no_bucket
 from sandur.storage.layout import validate_key, validate_prefix
 
 if TYPE_CHECKING:
@@ -212,6 +212,7 @@ _REFUSED: Final = (PermissionDeniedError, UnauthenticatedError, NotSupportedErro
 _OK: Final = {200, 202, 204}
 _LOST: Final = {404, 412}
 _CLIENT_ERRORS: Final = range(400, 500)
+_THROTTLED: Final = {429, 503}
 
 
 def open_bucket(cloud: Cloud, bucket: str, prefix: str, settings: Settings) -> "CloudStore":
@@ -358,7 +359,9 @@ class CloudStore:
         except _REFUSED as error:
             raise Unavailable(f"object {key}: the store refused the write: {self._explain(error)}") from error
         except BaseError as error:
-            raise OutcomeUnknown(f"object {key}: no answer to the write: {self._explain(error)}") from error
+            # Also when it is throttled: some servers answer "slow down" to a write that may have been applied.
+            message = f"object {key}: no answer to the write: {self._explain(error)}"
+            raise OutcomeUnknown(message, is_throttled=is_throttled(error)) from error
         return self._version(result["e_tag"], result["version"])
 
     async def delete(self, key: str, *, expected: Version) -> None:
@@ -387,7 +390,8 @@ class CloudStore:
             if not self._lists_in_order:
                 found = await self._list_everything(prefix, after)
         except (BaseError, FileNotFoundError) as error:
-            raise Unavailable(f"folder {prefix}: cannot be listed: {self._explain(error)}") from error
+            message = f"folder {prefix}: cannot be listed: {self._explain(error)}"
+            raise Unavailable(message, is_throttled=is_throttled(error)) from error
         return found[:limit]
 
     async def close(self) -> None:
@@ -423,7 +427,8 @@ class CloudStore:
             except httpx.HTTPError as error:
                 raise Unavailable(f"folder {prefix}: cannot be listed: {error}") from error
             if not response.is_success:
-                raise Unavailable(f"folder {prefix}: cannot be listed: {explain_answer(response, self._cloud)}")
+                message = f"folder {prefix}: cannot be listed: {explain_answer(response, self._cloud)}"
+                raise Unavailable(message, is_throttled=response.status_code in _THROTTLED)
             page = requests.listed(response.content)
             found += page
             if len(page) < wanted:
@@ -445,7 +450,8 @@ class CloudStore:
         except NotModifiedError:
             raise
         except BaseError as error:
-            raise Unavailable(f"object {key}: cannot be read: {self._explain(error)}") from error
+            message = f"object {key}: cannot be read: {self._explain(error)}"
+            raise Unavailable(message, is_throttled=is_throttled(error)) from error
 
     def _explain(self, error: Exception) -> str:
         return explain(error, self._cloud)
@@ -454,9 +460,10 @@ class CloudStore:
         if response.status_code in _LOST:
             return SwapLost(f"object {key}: not at the expected version {expected}")
         reason = explain_answer(response, self._cloud)
+        is_slow_down = response.status_code in _THROTTLED
         if response.status_code in _CLIENT_ERRORS:
-            return Unavailable(f"object {key}: the store refused the delete: {reason}")
-        return OutcomeUnknown(f"object {key}: no definite answer to the delete: {reason}")
+            return Unavailable(f"object {key}: the store refused the delete: {reason}", is_throttled=is_slow_down)
+        return OutcomeUnknown(f"object {key}: no definite answer to the delete: {reason}", is_throttled=is_slow_down)
 
     async def _signed_delete(self, key: str, expected: Version) -> Request:
         """A DELETE with a signed URL; the condition is a header that needs no signature."""

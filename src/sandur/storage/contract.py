@@ -1,9 +1,11 @@
 """The contract of a store: objects with versions, changed only by compare-and-swap."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from enum import Enum
-from typing import Final, Literal, NamedTuple, NewType, Protocol
+from typing import Final, Literal, NamedTuple, NewType, Protocol, TypeVar
+
+T = TypeVar("T")
 
 Version = NewType("Version", str)
 """What a swap compares. A version never returns, not even for equal bytes or after a delete."""
@@ -114,6 +116,11 @@ def folders_of(store: ObjectStore) -> Folders | None:
     """The store's folders; None if the store has only keys. Stores that wrap a store pass them on."""
     folders: Folders | None = getattr(store, "folders", None)
     return folders
+
+
+def portions(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The values in slices of at most `size`."""
+    return (values[start : start + size] for start in range(0, len(values), size))
 
 
 async def get_many(store: ObjectStore, keys: Sequence[str]) -> Sequence[Stored | None]:

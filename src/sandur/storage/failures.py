@@ -19,6 +19,7 @@ _ADDRESS: Final = re.compile(r"Error performing [A-Z]+ ([a-z]+://[^/?\s]+)")
 _CAUSE: Final = re.compile(r'(?:message|error): "([^"]+)"')
 _METADATA_SERVICE: Final = "http://169.254.169.254"
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
+_THROTTLED: Final = frozenset({"SlowDown", "SlowDownRead", "SlowDownWrite", "ServerBusy", "TooManyRequests"})
 _WRONG_KEYS: Final = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthenticationFailed", "InvalidToken"})
 
 
@@ -34,6 +35,13 @@ def names_no_bucket(error: object) -> bool:
     """Whether the server says that the bucket itself is missing, and not only an object in it."""
     code = _CODE.search(str(error))
     return code is not None and code[1] in _NO_BUCKET
+
+
+def is_throttled(error: object) -> bool:
+    """Whether the server asks for fewer requests."""
+    text = str(error).partition(_DEBUG)[0]
+    code, status = _CODE.search(text), _STATUS.search(text)
+    return (code is not None and code[1] in _THROTTLED) or (status is not None and status[1][:3] in {"429", "503"})
 
 
 def explain(error: object, cloud: Cloud) -> str:

@@ -3,10 +3,11 @@
 import functools
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, assert_never
 from urllib.parse import quote, unquote
 
+from sandur.catalog.aliases import NO_ALIASES, Aliases
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Scope
 from sandur.catalog.locations import Address
@@ -134,6 +135,7 @@ EventFamily = Literal["iceberg", "delta", "catalog"]
 _JSON = ".json"
 _INDEX_JSON = ".v1.json"
 _AUDIT_LINES = ".jsonl.gz"
+_LINEAGE_BATCH = ".json.gz"
 _ROOTS_MAX = 4_096  # Every key of a request starts with the same root.
 
 
@@ -233,11 +235,13 @@ class Layout:
     """The keys of one tenant's workspace.
 
     A method named after a thing returns its key, and one that ends in `_folder` a prefix to list. `parse_…` is the
-    reverse and raises BadRequest if the key is of another kind.
+    reverse and raises BadRequest if the key is of another kind. With `aliases`, both know containers by their names;
+    otherwise by their keys.
     """
 
     tenant: str = "default"
     workspace: str = "default"
+    aliases: Aliases = field(default=NO_ALIASES, compare=False, repr=False)
 
     @property
     def root(self) -> str:
@@ -255,36 +259,49 @@ class Layout:
     # Catalogs, namespaces and names: the source of truth.
 
     catalogs_folder = _folder("catalogs")
-    catalog = _key("catalogs")
-    parse_catalog = _parse("catalogs")
     all_namespaces_folder = _folder("namespaces")
     all_names_folder = _folder("names")
 
+    def catalog(self, name: str) -> str:
+        return f"{self.catalogs_folder()}{encode_segment(self._keys(name)[0])}{_JSON}"
+
+    def parse_catalog(self, key: str) -> str:
+        (found,) = _parts(key, self.catalogs_folder(), count=1)
+        return self.aliases.name_path((decode_segment(found),))[0]
+
     def namespaces_folder(self, catalog: str) -> str:
-        return f"{self.all_namespaces_folder()}{encode_segment(catalog)}/"
+        return f"{self.all_namespaces_folder()}{encode_segment(self._keys(catalog)[0])}/"
 
     def namespace(self, namespace: Namespace) -> str:
-        return f"{self.namespaces_folder(namespace.catalog)}{encode_levels(namespace.levels)}{_JSON}"
+        levels = self._keys(*namespace)[1]
+        return f"{self.namespaces_folder(namespace.catalog)}{encode_levels(levels)}{_JSON}"
 
     def namespaces_below(self, namespace: Namespace) -> str:
         """The common prefix of the keys of all namespaces below this one, and of no other key."""
-        deeper = encode_levels((*namespace.levels, "x"))
+        deeper = encode_levels((*self._keys(*namespace)[1], "x"))
         return f"{self.namespaces_folder(namespace.catalog)}{deeper.removesuffix('x')}"
 
     def parse_namespace(self, key: str) -> Namespace:
         catalog, namespace = _parts(key, self.all_namespaces_folder(), count=2)
-        return Namespace(decode_segment(catalog), decode_levels(namespace))
+        return self.aliases.names_of(Namespace(decode_segment(catalog), decode_levels(namespace)))
 
     def names_folder(self, place: Namespace | Identifier) -> str:
         """The folder of the names in a namespace, or in the namespace of an identifier."""
-        return f"{self.all_names_folder()}{encode_segment(place.catalog)}/{encode_levels(place.levels)}/"
+        catalog, levels = self._keys(place.catalog, place.levels)
+        return f"{self.all_names_folder()}{encode_segment(catalog)}/{encode_levels(levels)}/"
 
     def name(self, identifier: Identifier) -> str:
         return f"{self.names_folder(identifier)}{encode_segment(identifier.name)}{_JSON}"
 
     def parse_name(self, key: str) -> Identifier:
-        catalog, namespace, name = _parts(key, self.all_names_folder(), count=3)
-        return Identifier(decode_segment(catalog), decode_levels(namespace), decode_segment(name))
+        return self._identifier(*_parts(key, self.all_names_folder(), count=3))
+
+    def _keys(self, catalog: str, levels: tuple[str, ...] = ()) -> tuple[str, tuple[str, ...]]:
+        return self.aliases.keys_of(Namespace(catalog, levels)) if self.aliases else (catalog, levels)
+
+    def _identifier(self, catalog: str, levels: str, name: str) -> Identifier:
+        found = Identifier(decode_segment(catalog), decode_levels(levels), decode_segment(name))
+        return self.aliases.names_of(found)
 
     # Tables and views, by uuid.
 
@@ -328,6 +345,11 @@ class Layout:
     security_segment = _key("security/segments")
     parse_security_segment = _parse("security/segments")
 
+    # Maintenance policies, by the id of the workspace, catalog, namespace or table.
+    policies_folder = _folder("policies")
+    policy = _key("policies")
+    parse_policy = _parse("policies")
+
     # Grants of releases without a manifest, by the type and id of the securable.
     grants_folder = _folder("grants")
     parse_grants = _parse_pair("grants")
@@ -354,14 +376,13 @@ class Layout:
         return f"{self.claims_folder()}{encode_segment(operation)}/{_sharded(key_hash)}{_JSON}"
 
     def stage(self, identifier: Identifier, table_uuid: str) -> str:
-        catalog, levels, name = identifier
-        scope = f"{encode_segment(catalog)}/{encode_levels(levels)}/{encode_segment(name)}"
+        catalog, levels = self._keys(identifier.catalog, identifier.levels)
+        scope = f"{encode_segment(catalog)}/{encode_levels(levels)}/{encode_segment(identifier.name)}"
         return f"{self.stages_folder()}{scope}/{encode_segment(table_uuid)}{_JSON}"
 
     def parse_stage(self, key: str) -> tuple[Identifier, str]:
-        catalog, namespace, name, table_uuid = _parts(key, self.stages_folder(), count=4)
-        identifier = Identifier(decode_segment(catalog), decode_levels(namespace), decode_segment(name))
-        return identifier, decode_segment(table_uuid)
+        *name, table_uuid = _parts(key, self.stages_folder(), count=4)
+        return self._identifier(*name), decode_segment(table_uuid)
 
     # Events.
 
@@ -373,6 +394,29 @@ class Layout:
 
     def parse_receipt(self, key: str) -> ReceiptKey:
         return ReceiptKey(*map(decode_segment, _parts(key, self.events_folder(), count=4)))
+
+    # Subscriptions to events, and how far each was served.
+
+    subscriptions_folder = _folder("subscriptions")
+    subscription = _key("subscriptions")
+    parse_subscription = _parse("subscriptions")
+    deliveries_folder = _folder("deliveries")
+
+    def delivery_cursor(self, subscription_id: str) -> str:
+        return f"{self.deliveries_folder()}{encode_segment(subscription_id)}/cursor{_JSON}"
+
+    def dead_letters_folder(self, subscription_id: str) -> str:
+        return f"{self.deliveries_folder()}{encode_segment(subscription_id)}/dead/"
+
+    def dead_letter(self, subscription_id: str, event_id: str) -> str:
+        return f"{self.dead_letters_folder(subscription_id)}{encode_segment(event_id)}{_JSON}"
+
+    def parse_delivery(self, key: str) -> str:
+        """The id of the subscription that a cursor or a dead letter belongs to."""
+        folder = self.deliveries_folder()
+        if not key.startswith(folder) or not key.endswith(_JSON):
+            raise BadRequest(f"key {key}: does not have the form {folder}…/…{_JSON}")
+        return decode_segment(split_path(key[len(folder) : -len(_JSON)])[0])
 
     # The audit trail: batches of records, by the day on which they began.
 
@@ -386,6 +430,16 @@ class Layout:
         """The date and the id of a batch."""
         date, batch_id = _parts(key, self.audit_folder(), count=2, suffix=_AUDIT_LINES)
         return decode_segment(date), decode_segment(batch_id)
+
+    # Lineage: batches of OpenLineage events, by the day on which they arrived.
+
+    def lineage_folder(self, date: str | None = None) -> str:
+        return f"{self.root}lineage/{encode_segment(date)}/" if date else f"{self.root}lineage/"
+
+    def lineage(self, date: str, batch_id: str) -> str:
+        return f"{self.lineage_folder(date)}{encode_segment(batch_id)}{_LINEAGE_BATCH}"
+
+    parse_lineage = _parse_pair("lineage", suffix=_LINEAGE_BATCH)
 
     # Derived data, which can be rebuilt.
 
@@ -423,6 +477,16 @@ class Layout:
     core_snapshots_folder = _folder("core/snapshots")
     purge_orders_folder = _folder("operational/purge")
     parse_purge_order = _parse_pair("operational/purge")
+    maintenance_folder = _folder("operational/maintenance")
+    parse_maintenance = _parse_pair("operational/maintenance")
+
+    # Files of tables that nothing refers to, by the uuid of the table: to be deleted, and deleted.
+    condemned_folder = _folder("operational/condemned")
+    condemned = _key("operational/condemned")
+    parse_condemned = _parse("operational/condemned")
+    swept_folder = _folder("operational/swept")
+    swept = _key("operational/swept")
+    parse_swept = _parse("operational/swept")
 
     def core_manifest(self) -> str:
         return f"{self.root}core/manifest.json"
@@ -439,6 +503,14 @@ class Layout:
 
     def purge_order(self, table_uuid: str, drop: str) -> str:
         return f"{self.purge_orders_of(table_uuid)}{encode_segment(drop)}{_JSON}"
+
+    def maintenance_run(self, run: str) -> str:
+        """The folder of a maintenance run."""
+        return f"{self.maintenance_folder()}{encode_segment(run)}/"
+
+    def maintenance(self, run: str, name: str) -> str:
+        """An object of a maintenance run."""
+        return f"{self.maintenance_run(run)}{encode_segment(name)}{_JSON}"
 
     def operational(self, kind: str, name: str) -> str:
         return f"{self.operational_folder(kind)}{encode_segment(name)}{_JSON}"

@@ -14,6 +14,7 @@ from sandur.storage.contract import ABSENT, ObjectStore, folders_of
 from sandur.storage.layout import PREFIX_BYTES_MAX, validate_key
 from sandur.storage.local import INTERNALS, LocalStore
 from sandur.storage.memory import MemoryStore
+from sandur.storage.pace import PacedStore
 from sandur.storage.retry import RetryingStore
 
 _CLOUDS: Final[Mapping[str, Literal["s3", "gs", "az"]]] = {
@@ -24,8 +25,11 @@ _CLOUDS: Final[Mapping[str, Literal["s3", "gs", "az"]]] = {
 
 
 def connect(settings: Settings, clock: Clock, url: str | None = None, *, creates: bool = True) -> ObjectStore:
-    """The store of the settings, or that of another address, with retries."""
-    return RetryingStore(open_store(url or settings.store, settings, creates=creates), clock, settings.retry)
+    """The store of the settings, or that of another address, with retries; that of a bucket keeps a pace."""
+    store = open_store(url or settings.store, settings, creates=creates)
+    if not isinstance(store, LocalStore | MemoryStore):
+        store = PacedStore(store, settings.retry)
+    return RetryingStore(store, clock, settings.retry)
 
 
 def open_store(url: str, settings: Settings, *, creates: bool = True) -> ObjectStore:

@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.record_versions import FIRST, FIRST_FORMAT, MINORS, NEWEST, Record, StoreFormat
+from sandur.catalog.record_versions import FIRST, FIRST_FORMAT, MINORS, NEWEST, FormatVersion, Record, StoreFormat
 from sandur.errors import Damaged, NewerRecord, Unfit
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import STORE_FORMAT
@@ -90,7 +90,11 @@ class RecordForm:
     @property
     def is_newest(self) -> bool:
         """Whether the store has the newest version that this program knows, and no upgrade is in progress."""
-        return self.major == NEWEST.major and self.is_steady
+        return self.has_reached(NEWEST)
+
+    def has_reached(self, version: FormatVersion) -> bool:
+        """Whether every record of the store has that version or a later one."""
+        return self.major > version.major or (self.major == version.major and self.is_steady)
 
     async def read(self) -> StoreFormat:
         """Read the format of the store. Raises Unfit if this program cannot write it."""

@@ -17,6 +17,7 @@ from sandur.storage.contract import (
     Version,
     folders_of,
 )
+from sandur.storage.pace import Pace, pace_of
 
 T = TypeVar("T")
 
@@ -39,6 +40,7 @@ class RetryingStore:
         self._clock = clock
         self._settings = settings or RetrySettings()
         self.folders = folders_of(inner)
+        self.pace = pace_of(inner)
         self.has_instant_reads = inner.has_instant_reads
         # Not retried: a caller that gets Unavailable makes an ordinary read.
         self.version_now = inner.version_now
@@ -50,7 +52,7 @@ class RetryingStore:
         return await self._read(lambda: self._inner.get_if_changed(key, seen=seen))
 
     async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
-        return await retried(lambda: self._inner.are_current(versions), self._clock, self._settings)
+        return await retried(lambda: self._inner.are_current(versions), self._clock, self._settings, self.pace)
 
     async def head(self, key: str) -> Listed | None:
         return await self._read(lambda: self._inner.head(key))
@@ -69,6 +71,7 @@ class RetryingStore:
                 is_in_doubt = _check_doubt(error, is_in_doubt=is_in_doubt)
                 if version := await self._written_version(key, data, expected):
                     return version
+                self._check_budget(key)
             await self._wait(tries)
         raise _still_unknown(key)
 
@@ -83,6 +86,7 @@ class RetryingStore:
                 is_in_doubt = _check_doubt(error, is_in_doubt=is_in_doubt)
                 if await self._is_gone(key, expected):
                     return None
+                self._check_budget(key)
             await self._wait(tries)
         raise _still_unknown(key)
 
@@ -90,7 +94,7 @@ class RetryingStore:
         await self._inner.close()
 
     async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
-        return await retried(read, self._clock, self._settings)
+        return await retried(read, self._clock, self._settings, self.pace)
 
     async def _written_version(self, key: str, data: bytes, expected: Expected) -> Version | None:
         """Read the object after a lost answer (G2): our version; None if the write may still land; else SwapLost."""
@@ -118,15 +122,22 @@ class RetryingStore:
             raise OutcomeUnknown(message) from error
 
     def _check_tries(self, key: str, tries: int, error: Unavailable, *, is_in_doubt: bool) -> None:
-        if tries == self._settings.tries_max:
+        if tries == self._settings.tries_max or not _may_retry(self.pace):
             message = f"object {key}: the store was unavailable in {tries} tries; nothing was written: "
             raise _still_unknown(key) if is_in_doubt else Unavailable(message + _reason(key, error)) from error
+
+    def _check_budget(self, key: str) -> None:
+        """The write may still land, and is not repeated if the store fails too often."""
+        if not _may_retry(self.pace):
+            raise _still_unknown(key)
 
     async def _wait(self, tries: int) -> None:
         await _wait(tries, self._clock, self._settings)
 
 
-async def retried(call: Callable[[], Awaitable[T]], clock: Clock, settings: RetrySettings) -> T:
+async def retried(
+    call: Callable[[], Awaitable[T]], clock: Clock, settings: RetrySettings, pace: Pace | None = None
+) -> T:
     """The result of a call that changes nothing, repeated while its service is unavailable; not after a refusal."""
     for tries in range(1, settings.tries_max):
         try:
@@ -134,8 +145,19 @@ async def retried(call: Callable[[], Awaitable[T]], clock: Clock, settings: Retr
         except ServiceRefused:
             raise
         except Unavailable:
+            if not _may_retry(pace):
+                raise
             await _wait(tries, clock, settings)
     return await call()
+
+
+def _may_retry(pace: Pace | None) -> bool:
+    """Whether the budget of the store allows one more try; a store without a pace has no budget."""
+    if pace is None:
+        return True
+    may = pace.budget.take()
+    pace.counts["retried" if may else "not_retried"] += 1
+    return may
 
 
 async def _wait(tries: int, clock: Clock, settings: RetrySettings) -> None:

@@ -1,10 +1,21 @@
 """Jobs beyond SQL statements: streams and concurrent sessions. They run in the process of the session."""
 
+import sys
 import threading
 from typing import Any
 
+import msgspec
 from pyspark.sql import SparkSession, functions
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.maintenance.health import TableHealth
+from sandur.catalog.maintenance.policies import Orphans, Policy
+from sandur.clock import SystemClock
+from sandur.operations.tables.names import resolve_name
+from sandur.pipeline.blocking_lake import BlockingLake
+from sandur.pipeline.maintenance import orphans
+from sandur.settings import Settings
 
 
 def write_parquet(spark: SparkSession, *, query: str, folder: str) -> None:
@@ -108,3 +119,33 @@ def _loaded(spark: SparkSession, table: str) -> Any:
     """A table of Iceberg's Java library."""
     util = spark.sparkContext._jvm.org.apache.iceberg.spark.Spark3Util  # type: ignore[union-attr]
     return util.loadIcebergTable(spark._jsparkSession, table)
+
+
+class _LaterClock(SystemClock):
+    """A clock that is ahead by some days."""
+
+    def __init__(self, days: float) -> None:
+        self._ahead_ms = int(days * 86_400_000)
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._ahead_ms
+
+
+def remove_orphans(
+    spark: SparkSession, *, store: str, namespace: str, table: str, run: str, days: float, share_max: float = 0.5
+) -> dict[str, Any]:
+    """One run that deletes and condemns the orphans of a table, some days from now."""
+    spark.sparkContext.pythonExec = sys.executable  # The workers of this session need Sandur, too.
+    with BlockingLake(Settings(store=store), clock=_LaterClock(days)) as blocking:
+        found = blocking.wait(resolve_name(blocking.lake, Identifier("main", (namespace,), table)))
+        if found is None:
+            raise LookupError(table)
+        health = TableHealth(uuid=found.uuid, catalog="main", namespace=namespace, name=table, format="iceberg")
+        result = orphans.remove_orphans(
+            orphans.begin(blocking, run, lambda: None),
+            orphans.OrphanTable(spark, "sandur", f"{namespace}.{table}"),
+            health,
+            Policy(orphans=Orphans(share_max=share_max)),
+        )
+    built: dict[str, Any] = msgspec.to_builtins(result)
+    return built

@@ -14,7 +14,7 @@ def make_rows(sql: Sql) -> None:
     sql("INSERT INTO t VALUES (1, 'IS', 10.5), (2, 'DK', 20.0), (3, 'IS', 7.25)")
 
 
-@shows("namespaces", by=EVERY, always=True)
+@shows("namespaces", by=EVERY)
 def test_a_namespace_is_created_described_changed_and_dropped(sql: Sql) -> None:
     sql("CREATE NAMESPACE {here}.child COMMENT 'of a test' WITH DBPROPERTIES (color = 'red')")
     sql("ALTER NAMESPACE {here}.child SET PROPERTIES (color = 'blue', size = '3')")
@@ -44,7 +44,7 @@ def test_a_partitioned_table_is_created_filled_and_read(sql: Sql) -> None:
     assert sql.column("SELECT count(*) FROM t WHERE id = 2") == [1]
 
 
-@shows("create table as select", by=EVERY, always=True)
+@shows("create table as select", by=EVERY)
 def test_a_table_is_created_from_a_query(sql: Sql) -> None:
     make_rows(sql)
 
@@ -62,7 +62,7 @@ def test_a_query_that_fails_leaves_no_table(sql: Sql) -> None:
     assert sql("SHOW TABLES IN {here}") == []
 
 
-@shows("replace table", by=EVERY, always=True)
+@shows("replace table", by=EVERY)
 def test_a_table_is_replaced_and_keeps_its_history(sql: Sql) -> None:
     sql("CREATE TABLE t AS SELECT id FROM range(1, 4)")
     first = sql.snapshots()[0]
@@ -130,7 +130,7 @@ def test_an_update_changes_rows_and_moves_them_between_partitions(sql: Sql) -> N
     assert sql("SELECT * FROM t ORDER BY id") == [[1, "FO", 11.5], [2, "FO", 21.0], [3, "IS", 7.25]]
 
 
-@shows("delete", by=EVERY, always=True)
+@shows("delete", by=EVERY)
 def test_a_delete_with_copy_on_write_rewrites_files(sql: Sql) -> None:
     make_rows(sql)
 
@@ -158,7 +158,7 @@ def test_delete_update_and_merge_write_position_deletes_with_merge_on_read(sql: 
     assert sql(DELETED_ROWS) == [[3]]
 
 
-@shows("evolve schema", by=EVERY, always=True)
+@shows("evolve schema", by=EVERY)
 def test_a_schema_evolves_without_touching_data(sql: Sql) -> None:
     sql("CREATE TABLE t (id INT, name STRING, point STRUCT<x: INT, y: INT>, gone STRING)")
     sql("INSERT INTO t VALUES (1, 'a', named_struct('x', 1, 'y', 2), 'g')")
@@ -223,7 +223,7 @@ def test_properties_are_set_listed_and_unset(sql: Sql) -> None:
     assert described["Comment"] == "second"
 
 
-@shows("branches and tags", by=EVERY, always=True)
+@shows("branches and tags", by=EVERY)
 def test_branches_and_tags_are_independent_of_main(sql: Sql) -> None:
     make_rows(sql)
     sql("ALTER TABLE t CREATE TAG v1 RETAIN 365 DAYS")
@@ -244,7 +244,7 @@ def test_branches_and_tags_are_independent_of_main(sql: Sql) -> None:
     assert sql(refs) == [["main", "BRANCH", None]]
 
 
-@shows("time travel", by=EVERY, always=True)
+@shows("time travel", by=EVERY)
 def test_a_table_is_read_at_an_old_snapshot_or_time(sql: Sql) -> None:
     sql("CREATE TABLE t (id BIGINT)")
     for number in range(3):

@@ -61,10 +61,6 @@ async def test_an_empty_change_changes_nothing(unity: Unity) -> None:
         assert (await unity.patch("/catalogs/c", body)).json() == made
 
 
-async def test_a_catalog_cannot_be_renamed(unity: Unity) -> None:
-    assert code(await unity.patch("/catalogs/main", {"new_name": "other"})) == (501, "UNIMPLEMENTED")
-
-
 async def test_properties_of_the_catalog_itself_are_refused(unity: Unity) -> None:
     assert code(await unity.post("/catalogs", {"name": "c", "properties": {"sandur.x": "1"}}))[0] == 400
     assert code(await unity.patch("/catalogs/main", {"properties": {"Sandur.x": "1"}}))[0] == 400

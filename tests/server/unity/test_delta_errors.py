@@ -12,6 +12,7 @@ from sandur.server.http import Refused
 
 EXPECTED = [
     (errors.BadRequest("m"), "createTable", 400, "BadRequestException"),
+    (errors.Expired("m"), "loadTable", 400, "BadRequestException"),
     (errors.Incomplete("m"), "createTable", 400, "InvalidParameterValueException"),
     (errors.Unprocessable("m"), "createTable", 400, "BadRequestException"),
     (errors.NotEmpty("m"), "deleteTable", 400, "BadRequestException"),
@@ -25,8 +26,10 @@ EXPECTED = [
     (errors.AlreadyExists("m", subject="table"), "createTable", 409, "AlreadyExistsException"),
     (errors.VersionTaken("m"), "updateTable", 409, "CommitVersionConflictException"),
     (errors.Conflict("m"), "updateTable", 409, "UpdateRequirementConflictException"),
+    (errors.Trimmed(3, 7), "loadTable", 409, "UpdateRequirementConflictException"),
     (errors.KeyReused("m"), "updateTable", 409, "UpdateRequirementConflictException"),
     (errors.Exhausted("m"), "updateTable", 429, "ResourceExhaustedException"),
+    (errors.Renamed("m"), "updateTable", 429, "TooManyRequestsException"),
     (errors.Busy("m"), "updateTable", 429, "TooManyRequestsException"),
     (errors.Unauthenticated("m"), "updateTable", 401, "NotAuthorizedException"),
     (errors.Forbidden("m"), "updateTable", 403, "PermissionDeniedException"),

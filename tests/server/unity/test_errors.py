@@ -36,6 +36,7 @@ from sandur.server.unity_rest.errors import ERRORS
 
 EXPECTED = [
     (BadRequest("m"), "createTable", 400, "INVALID_ARGUMENT"),
+    (errors.Expired("m"), "getTable", 400, "INVALID_ARGUMENT"),
     (Incomplete("m"), "createTable", 400, "INVALID_ARGUMENT"),
     (Invalid("m"), "createTable", 400, "INVALID_ARGUMENT"),
     (Unprocessable("m"), "createTable", 400, "INVALID_ARGUMENT"),
@@ -53,12 +54,14 @@ EXPECTED = [
     (AlreadyExists("m", subject="credential"), "createCredential", 400, "STORAGE_CREDENTIAL_ALREADY_EXISTS"),
     (NotEmpty("m"), "deleteSchema", 400, "FAILED_PRECONDITION"),
     (Conflict("m"), "commit", 409, "ABORTED"),
+    (errors.Trimmed(3, 7), "getTable", 409, "ABORTED"),
     (VersionTaken("m"), "commit", 409, "COMMIT_VERSION_CONFLICT"),
     (KeyReused("m"), "createTable", 409, "ABORTED"),
     (Unauthenticated("m"), "createTable", 401, "UNAUTHENTICATED"),
     (Forbidden("m"), "createTable", 403, "PERMISSION_DENIED"),
     (Unsupported("m"), "createTable", 501, "UNIMPLEMENTED"),
     (Exhausted("m"), "commit", 429, "RESOURCE_EXHAUSTED"),
+    (errors.Renamed("m"), "commit", 503, "UNAVAILABLE"),
     (Busy("m"), "createTable", 503, "UNAVAILABLE"),
     (Unavailable("m"), "getTable", 503, "UNAVAILABLE"),
     (Damaged("k", "m"), "getTable", 503, "UNAVAILABLE"),

@@ -45,7 +45,7 @@ async def filled(catalogs: Catalogs, store: MemoryStore | SpyStore, **settings: 
 
 
 async def settled() -> None:
-    for _ in range(200):
+    for _ in range(5_000):
         await asyncio.sleep(0)
 
 

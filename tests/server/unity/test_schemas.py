@@ -119,12 +119,6 @@ async def test_a_schema_with_a_table_is_deleted_only_by_force(unity: Unity, clie
     assert code(await unity.delete("/schemas/main.s", force="true")) == (404, "SCHEMA_NOT_FOUND")
 
 
-async def test_a_schema_cannot_be_renamed(unity: Unity) -> None:
-    await unity.made("/schemas", SCHEMA)
-
-    assert code(await unity.patch("/schemas/main.s", {"new_name": "other"})) == (501, "UNIMPLEMENTED")
-
-
 async def test_exactly_one_of_a_catalog_drop_and_a_schema_creation_wins(
     unity: Unity,
 ) -> None:

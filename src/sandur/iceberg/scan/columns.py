@@ -38,7 +38,7 @@ class ManifestColumns:
 
     @cached_property
     def spec_id(self) -> int | None:
-        """The spec id in the file's header, or None if there is none; ValueError if it is not a number."""
+        """The spec id in the file's header, or None if the header has no spec id; ValueError if it is not a number."""
         found = self.header.get("partition-spec-id")
         return None if found is None else int(found)
 

@@ -167,9 +167,10 @@ class AuditTrail:
         """Keep an allowed read as `wants` and `add` do, together with others: one by one costs four times as much."""
         reads = self._reads
         reads.append(read)
-        if len(reads) == 1:
+        count = len(reads)
+        if count == 1:
             self._start()
-        elif len(reads) >= READS_AT_ONCE:
+        elif count >= READS_AT_ONCE:
             self._add_reads()
 
     def _add_reads(self) -> None:

@@ -22,12 +22,14 @@ from sandur.operations.access import (
     read_authority,
 )
 from sandur.operations.containers.records import RecordChange, catalog_not_found
+from sandur.operations.events import catalog_subject
 from sandur.operations.index.lists import Container, read_page
 from sandur.operations.lake import Lake
 from sandur.operations.location_access import authorize_location
 from sandur.operations.locations.claims import LocationClaims, Places
 from sandur.operations.locations.owners import catalog_places
 from sandur.operations.locations.placement import realm_of, root_holder
+from sandur.operations.security import look_again
 from sandur.operations.tables.names import catalog_exists, catalog_home
 from sandur.storage.cell import Attempts, gather_all
 
@@ -122,8 +124,8 @@ async def create_catalog(
             raise AlreadyExists(f"Catalog already exists: {name}", subject="catalog")
         return wanted
 
-    async def authorize(_: Catalog | None) -> None:
-        await authorize_metastore(lake)
+    async def authorize(found: Catalog | None) -> None:
+        await gather_all((authorize_metastore(lake), look_again(lake, is_fenced=found is not None and found.is_fenced)))
         if root is not None:
             await authorize_location(lake, root, situation="location")
 
@@ -143,6 +145,7 @@ async def create_catalog(
         place=place,
         write_aside=secure,
         authorize=authorize,
+        subject=catalog_subject,
     )
     return await _or_withdraw(claims, change.run())
 
@@ -169,9 +172,16 @@ async def update_catalog(
         if found is not None and catalog_exists(found):
             await authorize_catalog(lake, found, missing=catalog_not_found(name))
 
-    place = Place(CATALOGS, name)
-    cell = lake.catalog(name)
-    return await RecordChange(lake, cell, request, "update-catalog", decide, place=place, authorize=authorize).run()
+    return await RecordChange(
+        lake,
+        lake.catalog(name),
+        request,
+        "update-catalog",
+        decide,
+        place=Place(CATALOGS, name),
+        authorize=authorize,
+        subject=catalog_subject,
+    ).run()
 
 
 async def find_catalog(lake: Lake, name: str) -> Container:

@@ -13,10 +13,11 @@ from typing import Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
+from sandur.catalog.events import CatalogEvent, EventSubject, Source
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import CATALOGS, Place, place_of
 from sandur.catalog.privileges import Chain, Link
-from sandur.catalog.records import Catalog, Claim, LastChange, NamespaceRecord, Request, Source
+from sandur.catalog.records import Catalog, Claim, LastChange, NamespaceRecord, Request
 from sandur.catalog.security import Authority
 from sandur.errors import Busy, Invalid, NotEmpty, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations.access import (
@@ -35,12 +36,21 @@ from sandur.operations.containers.records import (
     signature_of,
 )
 from sandur.operations.delta.tables import drop_table
+from sandur.operations.events import (
+    adoption_of,
+    catalog_subject,
+    event_of,
+    is_adoptable,
+    namespace_subject,
+    with_event,
+)
 from sandur.operations.idempotency import claim_for, hold_claim, require_claim, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.index.truth import list_child_namespaces, list_keys
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import release_places
 from sandur.operations.locations.owners import catalog_places
+from sandur.operations.receipts import CatalogReceipts
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.names import (
     catalog_exists,
@@ -78,6 +88,7 @@ async def drop_namespace(lake: Lake, namespace: Namespace, request: Request) -> 
         is_visible=partial(is_namespace_visible, lake, namespace),
         first_child=first_child,
         dropped=dropped_namespace,
+        subject=lambda found: namespace_subject(namespace, found.id),
         authorize=lambda found: authorize_namespace(
             lake, namespace, missing=namespace_not_found(namespace), namespace_id=found.id
         ),
@@ -127,9 +138,10 @@ async def drop_catalog(lake: Lake, name: str, *, force: bool, request: Request) 
         catalog_not_found(name),
         is_visible=is_visible,
         first_child=partial(_first_child_namespace, lake, name, None),
-        dropped=lambda found, now_ms, signature: replace(
-            found, state="dropped", properties={}, change=signature, updated_ms=now_ms
+        dropped=lambda found, now_ms, signature, event: replace(
+            found, state="dropped", properties={}, change=signature, updated_ms=now_ms, last_event=event
         ),
+        subject=catalog_subject,
         authorize=lambda found: authorize_catalog(lake, found, missing=catalog_not_found(name)),
         above=partial(_chain_above, lake, None),
         cascade=cascade if force else None,
@@ -150,7 +162,8 @@ class _Drop(Generic[C]):
     `is_visible` says whether readers see the container; one that is being dropped is visible. `first_child` returns the
     kind and name of a child of the container with that id, or None. It reads page by page, which is safe: the creator
     of a child behind the cursor reads the container afterwards (N4). `dropped` makes the record that replaces the
-    container, at that time and signed by this request. `authorize` raises unless the caller may drop it.
+    container, at that time, signed by this request and with its event. `subject` is what the event is about.
+    `authorize` raises unless the caller may drop it.
     `above` returns the chain of its parent. `cascade` drops the children, if the request wants that.
     """
 
@@ -163,7 +176,8 @@ class _Drop(Generic[C]):
     missing: NotFound
     is_visible: Callable[[C], Awaitable[bool]]
     first_child: Callable[[str], Awaitable[str | None]]
-    dropped: Callable[[C, int, LastChange], C]
+    dropped: Callable[[C, int, LastChange, CatalogEvent | None], C]
+    subject: Callable[[C], EventSubject]
     authorize: Callable[[C], Awaitable[None]]
     above: Callable[[Authority], Awaitable[Chain]]
     cascade: Callable[[], Awaitable[None]] | None = None
@@ -206,12 +220,15 @@ class _Drop(Generic[C]):
             if found and found.value.state == "dropped" and is_signed_by(found.value, self._signature):
                 require_claim(self._claim)
                 await self._authorize_replay(pinned)
-                return await self._finish()
+                return await self._finish(found.value.last_event)
             if self._is_uncertain and not self._claim.is_keyed:
                 raise OutcomeUnknown(f"{self.text}: this request may have dropped it; it has changed since")
             if found is None or not await self.is_visible(found.value) or pinned not in {"", found.value.id}:
                 raise self.missing
             await self.authorize(found.value)
+            if adopted := await self._adoption(found.value):  # V5: the record is older than events.
+                await self.cell.try_swap(with_event(found.value, adopted), expected=found.version)
+                continue
             self._is_marked = True
             await gather_all(
                 [
@@ -222,39 +239,54 @@ class _Drop(Generic[C]):
             pinned = found.value.id if self._claim.is_keyed else ""
             if self.cascade:
                 await self.cascade()
-            if await self._mark_look_and_drop(found):
-                return await self._finish()
+            if dropped := await self._mark_look_and_drop(found):
+                return await self._finish(dropped.value.last_event)
         raise Busy(f"{self.text}: other requests keep creating children in it")
 
-    async def _mark_look_and_drop(self, found: Versioned[C]) -> bool:
-        """G5; False to start over. NotEmpty if there is a child and the request does not cascade."""
+    async def _mark_look_and_drop(self, found: Versioned[C]) -> Versioned[C] | None:
+        """G5; None to start over. NotEmpty if there is a child and the request does not cascade.
+
+        The mark, and calling the drop off, are no events (E4).
+        """
+        last = found.value.last_event
         marked = await self.cell.try_swap(replace(found.value, state="dropping"), expected=found.version)
         if marked is None:
-            return False
+            return None
         try:
-            child, _ = await gather_all((self.first_child(found.value.id), help_predecessor(self.lake, found.value)))
+            child, _, _ = await gather_all(
+                (
+                    self.first_child(found.value.id),
+                    help_predecessor(self.lake, found.value),
+                    self.lake.feature(CatalogReceipts).ensure(last),  # E2; the container was seen to exist (E3).
+                )
+            )
         except SandurError:
             await self._call_off(marked)
             raise
         if child is not None:
             # If the record has changed since, the child may have been dropped.
             if not await self._call_off(marked) or self.cascade:
-                return False
+                return None
             raise NotEmpty(f"{self.text} is not empty. It holds {child}")
-        dropped = self.dropped(found.value, self.lake.clock.now_ms(), self._signature)
+        subject = self.subject(found.value)
+        event = await event_of(self.lake, "dropped", subject, self.request.source, before=last)
+        dropped = self.dropped(found.value, self.lake.clock.now_ms(), self._signature, event)
         try:
-            await self.cell.swap(dropped, expected=marked.version)  # The drop happens here.
+            return await self.cell.swap(dropped, expected=marked.version)  # The drop happens here.
         except SwapLost as lost:  # The creator of a child has called the drop off (N6).
             self._is_uncertain |= not lost.is_definite
-            return False
-        return True
+            return None
 
     async def _call_off(self, marked: Versioned[C]) -> bool:
         return await self.cell.try_swap(replace(marked.value, state="active"), expected=marked.version) is not None
 
-    async def _finish(self) -> None:
+    async def _adoption(self, record: C) -> CatalogEvent | None:
+        return await adoption_of(self.lake, self.subject(record)) if is_adoptable(record) else None
+
+    async def _finish(self, event: CatalogEvent | None) -> None:
         # If the claim was taken over, the new owner finds the signed record.
-        await self.lake.background.run("finish drop", self._claim.finish())
+        receipt = self.lake.feature(CatalogReceipts).ensure(event)
+        await self.lake.background.run("finish drop", gather_all((self._claim.finish(), receipt)))
 
 
 async def _chain_above(lake: Lake, namespace: Namespace | None, authority: Authority) -> Chain:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from sandur.catalog.events import CatalogEvent
 from sandur.catalog.identifiers import Namespace, checked_namespace
 from sandur.catalog.index import namespaces_scope, place_of
 from sandur.catalog.locations import check_property_keys, folder_name, hadoop_form, named_address
@@ -24,6 +25,7 @@ from sandur.operations.access import (
     may_see,
     namespace_chain,
     read_authority,
+    require,
 )
 from sandur.operations.containers.catalogs import add_root, ensure_catalog, find_catalog, load_catalog
 from sandur.operations.containers.records import (
@@ -35,15 +37,18 @@ from sandur.operations.containers.records import (
     signature_of,
     visible_properties,
 )
+from sandur.operations.events import event_of, namespace_subject
 from sandur.operations.idempotency import claim_for, hold_claim, run_exactly_once
 from sandur.operations.index import update as indexing
 from sandur.operations.index.lists import find_namespace, list_entries
 from sandur.operations.lake import Lake
 from sandur.operations.locations.placement import catalog_id_of, realm_of
 from sandur.operations.name_access import authorize_places
+from sandur.operations.receipts import CatalogReceipts
+from sandur.operations.security import look_again
 from sandur.operations.tables.names import confirm_parent, is_namespace_visible, namespace_not_found, resolve_namespace
 from sandur.storage.cell import Attempts, Versioned, gather_all
-from sandur.storage.contract import ABSENT
+from sandur.storage.contract import ABSENT, Version
 
 CREATE_NAMESPACE: Final = "create-namespace"
 
@@ -74,28 +79,41 @@ async def create_namespace(
     checked_namespace(namespace)
     check_new_keys(properties)
     catalog = await NamespaceCreation(lake, namespace, properties, request).run()
-    return _view(catalog, namespace, properties)
+    return _view(lake, catalog, namespace, properties)
 
 
 async def load_namespace(lake: Lake, namespace: Namespace) -> NamespaceView:
     """Load a namespace; NotFound if it does not exist."""
     # In a hidden catalog, an existing and a missing namespace get the same answer: that of the catalog.
     catalog, found = await gather_all((load_catalog(lake, namespace.catalog), load_record(lake, namespace)))
-    return _view(catalog, namespace, visible_properties(found))
+    return _view(lake, catalog, namespace, visible_properties(found))
 
 
 async def load_record(lake: Lake, namespace: Namespace) -> NamespaceRecord:
     """The record of a namespace that the caller may see; NotFound otherwise (A2)."""
     missing = namespace_not_found(namespace)
     for _ in range(READS_MAX):
-        found = await resolve_namespace(lake, namespace)
+        before = _versions_seen(lake, namespace)
+        found, authority = await gather_all((resolve_namespace(lake, namespace), read_authority(lake)))
         if found is None:
             raise missing
-        await authorize_namespace(lake, namespace, missing=missing, namespace_id=found.value.id)
-        read = (lake.layout.namespace(namespace), found.version)
-        if lake.access is None or await lake.store.are_current([read]):
+        if authority is None:
+            return found.value
+        chain = await namespace_chain(lake, authority, namespace, found.value.id, missing=missing)
+        require(lake, authority, chain, missing=missing)
+        read = ((lake.layout.security_manifest(), authority.version), (lake.layout.namespace(namespace), found.version))
+        # As in `versions_read`: what was decided and what was read were valid at one moment.
+        if read == before or await lake.store.are_current([(key, Version(version)) for key, version in read]):
             return found.value
     raise Busy(f"namespace {namespace} keeps changing")
+
+
+def _versions_seen(lake: Lake, namespace: Namespace) -> tuple[tuple[str, str], tuple[str, str]] | None:
+    """The grants and the namespace as this process saw them last; None if it has not seen both."""
+    manifest, record = lake.security().last_seen, lake.namespace(namespace).last_seen
+    if lake.access is None or manifest is None or record is None:
+        return None
+    return (lake.layout.security_manifest(), manifest.version), (lake.layout.namespace(namespace), record.version)
 
 
 async def check_namespace_visible(lake: Lake, namespace: Namespace) -> None:
@@ -218,11 +236,12 @@ def namespace_change(
         read=read,
         write_aside=secure,
         authorize=authorize,
+        subject=lambda record: namespace_subject(namespace, record.id),
     )
 
 
-def _view(catalog: Catalog, namespace: Namespace, properties: Mapping[str, str]) -> NamespaceView:
-    folders = "/".join(folder_name(level) for level in namespace.levels)
+def _view(lake: Lake, catalog: Catalog, namespace: Namespace, properties: Mapping[str, str]) -> NamespaceView:
+    folders = "/".join(folder_name(level) for level in lake.layout.aliases.keys_of(namespace).levels)
     location = hadoop_form(f"{catalog.root.rstrip('/')}/{folders}")
     return NamespaceView(namespace, {**properties, "location": properties.get("location") or location})
 
@@ -255,7 +274,7 @@ class NamespaceCreation:
     @property
     def made(self) -> NamespaceRecord:
         """The record of the namespace, after `run`; a replay returns the record that the first request created."""
-        return self._made or self._record("")
+        return self._made or self._record("", None)
 
     async def run(self) -> Catalog:
         """Create the namespace and return its catalog; AlreadyExists, or NotFound if the parent is dropped now."""
@@ -280,7 +299,7 @@ class NamespaceCreation:
             catalog, found, parent = await asyncio.gather(
                 ensure_catalog(self.lake, self.namespace.catalog), self._cell.read(), self._parent_id()
             )
-            await self._authorize(catalog, parent)
+            await gather_all((self._authorize(catalog, parent), self._look_at_names(found)))
             check_namespace_location(self.lake, catalog, self.properties)
             if found and found.value.id == self._id:
                 if await self._is_confirmed(found):
@@ -303,6 +322,10 @@ class NamespaceCreation:
             if written and await self._is_confirmed(written):
                 return catalog
         raise Busy(f"namespace {self.namespace} keeps changing")
+
+    async def _look_at_names(self, found: Versioned[NamespaceRecord] | None) -> None:
+        """X4: after the record was read that this request replaces, the name still leads to it."""
+        await look_again(self.lake, is_fenced=found is not None and found.value.is_fenced)
 
     async def _authorize(self, catalog: Catalog, parent_id: str | None) -> None:
         """The right to create a schema, on the parent namespace or, if that does not exist, on the catalog.
@@ -339,21 +362,26 @@ class NamespaceCreation:
         """N2, N3: the creation happens here if the parent exists. None if another writer was faster."""
         before = found.value if found else None
         failed_by = parent_not_found(self.namespace) if before and before.state == "new" else None
+        # E3: a `new` record whose parent is gone never happened; a dropped one did.
+        last = before.last_event if before and before.state == "dropped" else None
+        subject = namespace_subject(self.namespace, self._id)
+        event = await event_of(self.lake, "created", subject, self.request.source)
         self._is_marked = True
         await gather_all(
             [
                 hold_claim(self._claim, namespace_id=self._id),  # C7
                 indexing.mark(self.lake, self.namespace, self._id),  # I1
                 help_predecessor(self.lake, before, failed_by=failed_by),  # G6: its record is replaced.
+                self.lake.feature(CatalogReceipts).ensure(last),  # E2
             ]
         )
         try:
-            return await self._cell.swap(self._record(parent), expected=found.version if found else ABSENT)
+            return await self._cell.swap(self._record(parent, event), expected=found.version if found else ABSENT)
         except SwapLost as lost:
             self._is_uncertain |= not lost.is_definite
             return None
 
-    def _record(self, parent: str) -> NamespaceRecord:
+    def _record(self, parent: str, event: CatalogEvent | None) -> NamespaceRecord:
         now_ms, principal = self.lake.clock.now_ms(), self.request.source.principal
         return NamespaceRecord(
             state="new",
@@ -365,6 +393,7 @@ class NamespaceCreation:
             owner=principal,
             owner_id=self.request.source.principal_id,
             change=self._change,
+            last_event=event,
             created_ms=now_ms,
             created_by=principal,
             updated_ms=now_ms,
@@ -388,8 +417,9 @@ class NamespaceCreation:
                 raise parent_not_found(self.namespace)
             await self.lake.background.run("activate a namespace", self._activate(held))
         self._made = held.value
-        # If the claim was taken over, the new owner finds the namespace by its id.
-        await self.lake.background.run("finish create namespace", self._claim.finish())
+        # If the claim was taken over, the new owner finds the namespace by its id. The parent was seen (E3).
+        receipt = self.lake.feature(CatalogReceipts).ensure(held.value.last_event)
+        await self.lake.background.run("finish create namespace", gather_all((self._claim.finish(), receipt)))
         return True
 
     async def _activate(self, held: Versioned[NamespaceRecord]) -> None:

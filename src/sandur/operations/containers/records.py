@@ -2,24 +2,29 @@
 
 Each record carries the signature of the request that changed it last. Before the next request changes the record, it
 marks the claim of that last request as done (G6). So a retry always learns whether its first attempt took effect: from
-the signature while its change is the last one, from the claim afterwards.
+the signature while its change is the last one, from the claim afterwards. The event of a change lies in the same swap,
+and its receipt exists before the next one (E2); the signature and the claim take the place of the events tried (E7).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
+from sandur.catalog.events import CatalogEvent, EventKind, EventSubject
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import Place
 from sandur.catalog.record_versions import Record, in_place_of
 from sandur.catalog.records import Claim, LastChange, NamespaceRecord, Request, failure_of
 from sandur.errors import Busy, NotFound, OutcomeUnknown, SandurError, SwapLost
+from sandur.operations.commit_queues import CommitQueues
+from sandur.operations.events import adoption_of, changed_fields, event_in, event_of, is_adoptable, with_event
 from sandur.operations.idempotency import claim_for, hold_claim, key_hash_of, require_claim, run_exactly_once
 from sandur.operations.index import update
-from sandur.operations.lake import CommitQueues, Lake
+from sandur.operations.lake import Lake
+from sandur.operations.receipts import CatalogReceipts
 from sandur.operations.tables.names import namespace_not_found
 from sandur.storage.cell import Attempts, Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT
@@ -76,6 +81,9 @@ class RecordChange(Generic[R]):
     alone does not show whether the record is visible. `place` is the entry of the record in a list index. `answer`
     makes the text of the answer from the changed record. `write_aside` writes what the new record refers to, before
     the swap. `authorize` raises unless the caller may change the record as it was read (A6).
+
+    `subject` is what the event of the change is about; None for a change that is no event. `details` name what changed;
+    a change of nothing that has a name is a bump, and no event either (E4).
     """
 
     lake: Lake
@@ -88,10 +96,12 @@ class RecordChange(Generic[R]):
     answer: Callable[[R], bytes] = msgspec.json.encode
     write_aside: Callable[[R], Awaitable[None]] | None = None
     authorize: Callable[[R | None], Awaitable[None]] | None = None
+    subject: Callable[[R], EventSubject] | None = None
+    details: Callable[[R | None, R], Iterable[str]] = changed_fields
 
     def __post_init__(self) -> None:
         self._claim = claim_for(self.lake, self.request, self.operation)
-        self._signature = signature_of(self.lake, self.request, self.operation)
+        self.signature = signature_of(self.lake, self.request, self.operation)
         self._mark = self.lake.clock.new_id()
         self._is_marked = False
         self._is_uncertain = False
@@ -119,12 +129,14 @@ class RecordChange(Generic[R]):
         async for _attempt in Attempts(self.lake.clock):
             found = await self._read()
             last = _as_signed(found.value).change if found else None
-            if found and last and is_signed_by(_as_signed(found.value), self._signature):
+            if found and last and is_signed_by(_as_signed(found.value), self.signature):
                 require_claim(self._claim)
                 self._record = found.value
                 return await self._finish(last.answer or self._render(found.value))
             if self._is_uncertain and not self._claim.is_keyed:
                 raise OutcomeUnknown(f"{self.cell.key}: this request may have changed it; it has changed again since")
+            if found and await self._adopt(found):
+                continue
             wanted = self.decide(found.value if found else None)
             if found and wanted == found.value:
                 self._record = wanted
@@ -142,19 +154,43 @@ class RecordChange(Generic[R]):
             await self.authorize(found.value if found else None)
         return found
 
+    async def _adopt(self, found: Versioned[R]) -> bool:
+        """V5: whether the record was older than events, so that it must be read again with its first event."""
+        if self.subject is None or not is_adoptable(found.value):
+            return False
+        event = await adoption_of(self.lake, self.subject(found.value))
+        if event is None:
+            return False
+        await self.cell.try_swap(with_event(found.value, event), expected=found.version)
+        return True
+
+    async def _event(self, before: R | None, wanted: R) -> CatalogEvent | None:
+        """The event of this attempt; the one of the record if it is no event (E4)."""
+        last = event_in(before) if before is not None else None
+        if self.subject is None:
+            return last
+        kind, details = _kind_of(before, wanted), tuple(self.details(before, wanted))
+        if kind == "changed" and not details:
+            return last
+        subject = self.subject(wanted)
+        source = self.request.source
+        return await event_of(self.lake, kind, subject, source, before=last, details=details) or last
+
     async def _swap(self, found: Versioned[R] | None, wanted: R) -> bool:
         """Whether the change happened; False if another writer was faster."""
         answer = self._render(wanted) if self._claim.is_keyed else ""
+        event = await self._event(found.value if found else None, wanted)
         self._is_marked = True
         await gather_all(
             [
                 hold_claim(self._claim),  # C7
                 self._write_mark(),  # I1
                 help_predecessor(self.lake, _as_signed(found.value) if found else None),  # G6
+                self.lake.feature(CatalogReceipts).ensure(event_in(found.value) if found else None),  # E2
                 *([self.write_aside(wanted)] if self.write_aside else []),
             ]
         )
-        signed = _with_change(wanted, replace(self._signature, answer=answer))
+        signed = with_event(_with_change(wanted, replace(self.signature, answer=answer)), event)
         try:
             written = await self.cell.swap(signed, expected=found.version if found else ABSENT)  # It happens here.
         except SwapLost as lost:
@@ -168,12 +204,21 @@ class RecordChange(Generic[R]):
             await update.mark(self.lake, self.place, self._mark)
 
     def _render(self, record: R) -> str:
-        return self.answer(_with_change(record, None)).decode()
+        return self.answer(with_event(_with_change(record, None), None)).decode()
 
     async def _finish(self, answer: str) -> str:
         # If the claim was taken over, the new owner finds the answer in the record.
-        await self.lake.background.run("finish a change", self._claim.finish(answer=answer))
+        event = event_in(self._record) if self._record is not None else None
+        work = gather_all((self._claim.finish(answer=answer), self.lake.feature(CatalogReceipts).ensure(event)))
+        await self.lake.background.run("finish a change", work)
         return answer
+
+
+def _kind_of(before: Record | None, after: Record) -> EventKind:
+    """A record that replaces a dropped one is another object (E8)."""
+    if getattr(after, "state", "") == "dropped":
+        return "dropped"
+    return "created" if before is None or getattr(before, "state", "") == "dropped" else "changed"
 
 
 def _as_signed(record: msgspec.Struct) -> Signed:
@@ -200,13 +245,18 @@ def visible_properties(record: NamespaceRecord) -> Mapping[str, str]:
     return {"comment": record.comment, **record.properties}
 
 
-def dropped_namespace(found: NamespaceRecord, now_ms: int, change: LastChange | None = None) -> NamespaceRecord:
+def dropped_namespace(
+    found: NamespaceRecord, now_ms: int, change: LastChange | None = None, event: CatalogEvent | None = None
+) -> NamespaceRecord:
     """The record that replaces a dropped namespace. It has no id, so no child can be confirmed by it.
 
-    `change` signs the drop; None for a namespace that was never confirmed. The owner is kept for replays (A9).
+    `change` signs the drop, and `event` is its event; both are None for a namespace that was never confirmed. The owner
+    is kept for replays (A9).
     """
     owner_id = found.owner_id if change else ""
-    dropped = NamespaceRecord(state="dropped", id="", change=change, updated_ms=now_ms, owner_id=owner_id)
+    dropped = NamespaceRecord(
+        state="dropped", id="", change=change, updated_ms=now_ms, owner_id=owner_id, last_event=event
+    )
     return in_place_of(found, dropped)
 
 

@@ -37,10 +37,27 @@ class Sealing:
 
     def seal(self, secrets: StorageSecrets) -> str:
         """The sealed form of secrets; raises Invalid without a key, because a secret is never stored in the clear."""
+        return self.seal_bytes(msgspec.json.encode(secrets))
+
+    def seal_bytes(self, secret: bytes) -> str:
+        """As `seal`, for any secret."""
         if self._keys is None:
             raise Invalid(f"The server cannot keep a secret: {SETTING} is empty; it needs a key that seals secrets")
-        now_seconds = self._clock.now_ms() // 1_000
-        return self._keys.encrypt_at_time(msgspec.json.encode(secrets), now_seconds).decode()
+        return self._keys.encrypt_at_time(secret, self._clock.now_ms() // 1_000).decode()
+
+    def open_bytes(self, sealed: str, *, subject: str) -> bytes:
+        """The secret that `seal_bytes` sealed; Unfit if no key opens it. `subject` names its owner."""
+        try:
+            if self._keys is not None:
+                return self._keys.decrypt(sealed.encode())
+        except InvalidToken:
+            pass
+        raise Unfit(f"{subject}: no key of {SETTING} opens its secret; make a new one")
+
+    def reseal_bytes(self, sealed: str, *, subject: str) -> str:
+        """The same secret, sealed by the first key; Unfit if no key opens it."""
+        self.open_bytes(sealed, subject=subject)
+        return self._keys.rotate(sealed).decode() if self._keys else sealed
 
     def open(self, credential: Credential) -> StorageSecrets:
         """The secrets of a credential, empty if it has none; Unfit if no key opens them."""

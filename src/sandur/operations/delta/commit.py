@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from sandur.catalog.events import EventSubject
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import check_length
 from sandur.catalog.records import DeltaCommit, DeltaTable, NameRecord, Request, Uniform
@@ -27,10 +28,22 @@ from sandur.delta.coordination import (
     newly_published,
     without_published,
 )
+from sandur.delta.log_state import added_files, read_actions
 from sandur.delta.requests import CommitFile, DeltaChange
 from sandur.delta.requests import Uniform as UniformRequest
-from sandur.errors import Busy, Conflict, Exhausted, OutcomeUnknown, SandurError, SwapLost, VersionTaken, WrongFormat
+from sandur.errors import (
+    Busy,
+    Conflict,
+    Exhausted,
+    Invalid,
+    OutcomeUnknown,
+    SandurError,
+    SwapLost,
+    VersionTaken,
+    WrongFormat,
+)
 from sandur.operations.access import name_chain, read_authority, require
+from sandur.operations.commit_queues import CommitQueues
 from sandur.operations.delta.publishing import (
     have_same_bytes,
     known_published,
@@ -45,12 +58,14 @@ from sandur.operations.delta.tables import (
     id_not_found,
     table_not_found,
 )
+from sandur.operations.events import changed_fields, event_of, with_event
 from sandur.operations.index import update
-from sandur.operations.lake import CommitQueues, Lake
+from sandur.operations.lake import Lake
 from sandur.operations.name_access import naming_missing_parent, read_allowed, record_chain
-from sandur.operations.receipts import DeltaReceipts, delta_commit_key
+from sandur.operations.receipts import CatalogReceipts, DeltaReceipts, delta_commit_key
 from sandur.operations.tables.commit import SWAP_DELAY_MS_MAX
 from sandur.operations.tables.names import ResolvedName, activate_name, resolve_name
+from sandur.operations.tables.swept import check_files, swept_files
 from sandur.storage.cell import Cell, Versioned, gather_all
 
 _BACKOFF_SECONDS: Final = 0.002
@@ -119,6 +134,7 @@ class _Update:
                 await self._authorize(base.found, base.table.value)
                 plan = self._decide(base)
                 await self._check_names(plan.after)
+                await self._check_not_swept(base.table.value, plan.after)
             except SandurError:
                 if not base.is_remembered:
                     raise
@@ -296,11 +312,25 @@ class _Update:
             data = await self.lake.locations.read(staged_location(table, commit.file_name))
             check_physical_names(decode_columns(table.columns), data or b"")
 
+    async def _check_not_swept(self, table: DeltaTable, after: DeltaTable | None) -> None:
+        """O5: raise Invalid if the staged commit adds a file that maintenance deletes or has deleted."""
+        commit = self.change.commit
+        if not table.swept or commit is None or after is None:
+            return
+        listed = await swept_files(self.lake, table)
+        location = staged_location(table, commit.file_name)
+        data = await self.lake.locations.read(location) if listed else b""
+        if data is None:
+            raise Invalid(f"commit version {commit.version}: its staged file {location} does not exist")
+        actions = read_actions(data, location=location)
+        await check_files(self.lake, listed, added_files(actions, table.location))
+
     async def _swap(self, base: _Base, after: DeltaTable, reported: int | None) -> DeltaTable | None:
         """L1: swap the record, in one round with everything else; None if the swap was lost."""
         listed = base.found.identifier if base.found and self.change.changes_metadata else None
         if self._decided_ms is not None and self.lake.clock.now_ms() - self._decided_ms > SWAP_DELAY_MS_MAX:
             return None  # The grants were read too long ago: decide again.
+        after = await self._with_event(base, after)
         deferred = await update.begin_deferred_update(self.lake, listed) if listed else None  # I1
         try:
             swap = self._cell().swap(after, expected=base.table.version)
@@ -313,6 +343,19 @@ class _Update:
                 deferred.end()
         await self.lake.background.run("finish Delta commit", self._finish(base, held.value))
         return held.value
+
+    async def _with_event(self, base: _Base, after: DeltaTable) -> DeltaTable:
+        """A change of metadata without a commit has no other receipt. That of the last one is mostly known (E2)."""
+        before, found = base.table.value, base.found
+        if self.change.commit or not self.change.changes_metadata:
+            return after
+        subject = EventSubject(before.kind, before.uuid, found.identifier if found else before.made_for, "delta")
+        source, last = self.request.source, before.last_change
+        event = await event_of(
+            self.lake, "changed", subject, source, before=last, details=changed_fields(before, after)
+        )
+        await self.lake.feature(CatalogReceipts).ensure(last)
+        return with_event(after, event or last)
 
     async def _beside(self, base: _Base, reported: int | None) -> None:
         """Reads in the same round, for the next request: this one acts on the uuid that it asserts."""
@@ -329,6 +372,8 @@ class _Update:
         work: list[Awaitable[object]] = []
         if self.change.commit:
             work.append(self.lake.feature(DeltaReceipts).ensure(table, table.commits[-1]))
+        elif self.change.changes_metadata:
+            work.append(self.lake.feature(CatalogReceipts).ensure(table.last_change))
         if base.found and base.found.name.value.state == "new":
             work.append(activate_name(self.lake, base.found))
         await gather_all(work)

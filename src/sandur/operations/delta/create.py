@@ -13,10 +13,11 @@ from sandur.delta.columns import columns_from_api, encode_columns
 from sandur.delta.coordination import check_uniform, published_name
 from sandur.delta.create_plan import CreatePlan, TableDefinition, first_commit_body, plan_table
 from sandur.delta.properties import stored_properties
-from sandur.delta.protocol import check_contract
+from sandur.delta.protocol import TABLE_ID, check_contract
 from sandur.delta.requests import CreateTable
-from sandur.errors import AlreadyExists, Invalid, SwapLost
+from sandur.errors import AlreadyExists, Invalid, NotFound, SwapLost
 from sandur.operations.delta.commit import uniform_record
+from sandur.operations.delta.log_metadata import columns_of, read_log_metadata
 from sandur.operations.delta.publishing import LOG_FOLDER
 from sandur.operations.delta.tables import (
     NewTable,
@@ -26,9 +27,10 @@ from sandur.operations.delta.tables import (
     load_delta_table,
     stage_table,
 )
+from sandur.operations.delta.versions import newest_in_log
 from sandur.operations.lake import Lake
 from sandur.operations.locations.placement import check_place
-from sandur.operations.name_access import check_parents, naming_missing_parent
+from sandur.operations.name_access import authorize_places, authorize_schema, check_parents, naming_missing_parent
 from sandur.operations.tables.drafts import name_taken
 from sandur.operations.tables.names import allowed_roots
 
@@ -89,12 +91,43 @@ async def create_external_at(
     lake: Lake, identifier: Identifier, location: str, definition: TableDefinition, *, request: Request
 ) -> Created:
     """Create a table at a given location: write its first commit, then register it."""
-    await check_parents(lake, identifier.namespace)
-    if found := await find_table(lake, identifier):
-        raise name_taken(identifier, found.name.value, "table")
+    await _check_external(lake, identifier, location)
     plan = await _planned_at(lake, location, definition, identifier.catalog)
     wanted = _registration(identifier, plan, await _write_first_commit(lake, plan), "EXTERNAL")
     return Created(plan.location, await create_external(lake, wanted, request=request), is_new=True)
+
+
+async def register_external(
+    lake: Lake, identifier: Identifier, location: str, *, comment: str | None, request: Request
+) -> Created:
+    """Register a table that exists at a location, with the columns of its log. Its files stay as they are."""
+    await _check_external(lake, identifier, location)
+    await allowed_roots(lake, identifier.catalog)
+    plain = normalize_location(location)
+    await check_place(lake, identifier.catalog, plain)
+    try:
+        metadata = await read_log_metadata(lake, plain, await newest_in_log(lake, plain, at_least=0))
+    except NotFound as error:
+        raise NotFound(f"No Delta table can be read at {plain}: {error}", subject="file") from error
+    if TABLE_ID in (metadata.configuration or {}):
+        raise Invalid(f"The Delta table at {plain} is managed by a catalog, which decides about its commits")
+    wanted = NewTable(
+        identifier=identifier,
+        table_type="EXTERNAL",
+        location=plain,
+        columns=columns_of(metadata),
+        comment=comment or metadata.description,
+    )
+    return Created(plain, await create_external(lake, wanted, request=request), is_new=True)
+
+
+async def _check_external(lake: Lake, identifier: Identifier, location: str) -> None:
+    """Raise before anything is read or written at the location, if the caller may not, or the name is taken."""
+    await check_parents(lake, identifier.namespace)
+    await authorize_schema(lake, identifier.namespace)
+    await authorize_places(lake, identifier.catalog, (location,))
+    if found := await find_table(lake, identifier):
+        raise name_taken(identifier, found.name.value, "table")
 
 
 async def create_at_path(lake: Lake, location: str, definition: TableDefinition, *, catalog: str) -> Created:
@@ -105,7 +138,7 @@ async def create_at_path(lake: Lake, location: str, definition: TableDefinition,
 
 
 async def find_existing(lake: Lake, identifier: Identifier) -> Created | None:
-    """The table with that name, for IF NOT EXISTS; None if there is none."""
+    """The table with that name, for IF NOT EXISTS; None if the name is free."""
     if await find_table(lake, identifier) is None:
         return None
     table = await load_delta_table(lake, identifier)

@@ -1,12 +1,13 @@
 """The files of a Delta log, and which commits are published: clients report it, and the files prove it (L4)."""
 
+import contextlib
 from itertools import takewhile
 from operator import itemgetter
 from typing import Final
 
 from sandur.catalog.records import DeltaCommit, DeltaTable
 from sandur.delta.coordination import published_name, unpublished
-from sandur.errors import Invalid
+from sandur.errors import Invalid, SwapLost, Unavailable
 from sandur.operations.lake import CELLS_MAX, Lake, LruCache
 from sandur.operations.receipts import DeltaReceipts
 from sandur.storage.cell import gather_all
@@ -77,3 +78,26 @@ async def have_same_bytes(lake: Lake, one: str, other: str) -> bool | None:
         return None
     found = {stored.data if stored else None for stored in await gather_all(store.get(key) for store, key in stores)}
     return None if None in found else len(found) == 1
+
+
+async def publish_commits(lake: Lake, table: DeltaTable) -> int:
+    """Copy the staged files of all commits that are not published yet into the log; returns the newest such version.
+
+    Writers do this themselves after their commit; this does it for writers that died before. A published file never
+    changes: one that exists must have the same bytes.
+    """
+    published = known_published(lake, table)
+    for row in sorted(unpublished_commits(lake, table), key=lambda one: one.version):
+        source, target = staged_location(table, row.file_name), published_location(table, row.version)
+        data = await lake.locations.read(source)
+        if data is None:
+            if await lake.locations.exists(target):
+                published = row.version
+                continue
+            raise Unavailable(f"commit {row.version} of the Delta table at {table.location}: {source} does not exist")
+        with contextlib.suppress(SwapLost):
+            await lake.locations.create(target, data)
+        if await have_same_bytes(lake, source, target) is False:
+            raise Unavailable(f"{target} exists with other bytes than the commit that the catalog accepted, {source}")
+        published = row.version
+    return published

@@ -7,10 +7,11 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from sandur.catalog.events import Source
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.infos import with_rename
 from sandur.catalog.locations import canonical_address, check_length, normalize_location
-from sandur.catalog.records import BoundRecord, Claim, DeltaStage, DeltaTable, Request, Source, Uniform
+from sandur.catalog.records import BoundRecord, Claim, DeltaStage, DeltaTable, Request, Uniform
 from sandur.delta.protocol import check_table_id
 from sandur.errors import Busy, Invalid, NotFound, SandurError, WrongFormat
 from sandur.operations.containers.records import with_creation
@@ -198,7 +199,7 @@ async def create_from_staging(lake: Lake, wanted: NewTable, *, request: Request)
 
 
 async def find_table(lake: Lake, identifier: Identifier) -> ResolvedName | None:
-    """The table or view of any format with that name; None if there is none."""
+    """The table or view of any format with that name; None if the name is free."""
     found = await resolve_name(lake, identifier)
     return found if found and is_table(found) else None
 
@@ -226,7 +227,15 @@ async def find_by_id(lake: Lake, uuid: str) -> Versioned[DeltaTable]:
     held = await lake.delta_table(uuid).read()
     if held is None or not is_alive(held):
         raise id_not_found(uuid)
+    # Created or brought back, and not confirmed: it exists only under its name (N4, U1).
+    if held.value.state != "live" and (await _find_unconfirmed(lake, held.value)) is None:
+        raise id_not_found(uuid)
     return held
+
+
+async def _find_unconfirmed(lake: Lake, table: DeltaTable) -> ResolvedName | None:
+    found = await resolve_name(lake, table.made_for) if table.made_for else None
+    return found if found and found.uuid == table.uuid else None
 
 
 def id_not_found(uuid: str) -> NotFound:
@@ -323,7 +332,7 @@ class _Draft(Draft[DeltaTable]):
         match pointer.state:
             case "killed":
                 return NotFound(f"Staging table no longer exists: {pointer.uuid}", subject="table")
-            case "live" | "dropped":
+            case "live" | "dropped" | "purging":
                 return Invalid(f"the staging table {pointer.uuid} is already a table")
             case _:
                 return Busy(f"the staging table {pointer.uuid} is being created as a table by another request")

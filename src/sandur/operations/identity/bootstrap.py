@@ -6,8 +6,9 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from sandur.catalog.events import Source
 from sandur.catalog.principals import ADMIN, with_tokens_revoked
-from sandur.catalog.records import Request, Source
+from sandur.catalog.records import Request
 from sandur.catalog.security import Authority, Principal, StoredSecret
 from sandur.errors import OutcomeUnknown, Unavailable
 from sandur.operations.access import Security

@@ -8,10 +8,15 @@ import asyncio
 import bisect
 import contextlib
 import hashlib
+import operator
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+import msgspec
+from msgspec.structs import replace
+
+from sandur.catalog.aliases import Aliases
 from sandur.catalog.identifiers import Kind, Namespace
 from sandur.catalog.index import (
     SEGMENT_MAX,
@@ -97,6 +102,54 @@ async def prefetch(lake: Lake, scope: Scope, *, last: str | None, wanted: int | 
     return Prefetched(manifest, parts, changed)
 
 
+class NamedScope(NamedTuple):
+    """What is listed, by the names of containers and by their keys."""
+
+    aliases: Aliases
+    scope: Scope
+    keyed: Scope
+
+    def admits(self, accepts: Callable[[Entry], bool]) -> Callable[[Entry], bool]:
+        """The same condition for entries as they are in the index."""
+        if not self.aliases or self.scope.collection == "tables":
+            return accepts
+        return lambda entry: accepts(replace(entry, name=self.aliases.child_name(self.keyed, entry.name)))
+
+    def entry(self, entry: Entry) -> Entry:
+        """An entry with the names of its containers."""
+        scope = self.scope
+        names: dict[str, str] = {}
+        if scope.collection != "catalogs":
+            names["catalog_name"] = scope.catalog
+        if scope.collection == "tables":
+            names["schema_name"] = ".".join(scope.levels)
+            names["full_name"] = ".".join((scope.catalog, *scope.levels, entry.name))
+        else:
+            name = names["name"] = self.aliases.child_name(self.keyed, entry.name)
+            entry = replace(entry, name=name)
+            names["full_name"] = ".".join((scope.catalog, *scope.levels, name))
+        info = msgspec.json.decode(entry.info, type=dict[str, msgspec.Raw])
+        info.update({key: msgspec.Raw(msgspec.json.encode(name)) for key, name in names.items() if key in info})
+        return replace(entry, info=msgspec.Raw(msgspec.json.encode(info)))
+
+    def is_renamed(self, entry: Entry) -> bool:
+        if self.scope != self.keyed:
+            return True
+        return self.scope.collection != "tables" and self.aliases.child_name(self.keyed, entry.name) != entry.name
+
+    def page(self, page: EntriesPage) -> EntriesPage:
+        """A page of the index with the names of containers; the same object if none was renamed."""
+        if not self.aliases or not any(map(self.is_renamed, page.entries)):
+            return page
+        entries = [self.entry(entry) if self.is_renamed(entry) else entry for entry in page.entries]
+        return page._replace(entries=entries if page.next_last else sorted(entries, key=operator.attrgetter("name")))
+
+
+def named_scope(lake: Lake, scope: Scope) -> NamedScope:
+    aliases = lake.layout.aliases
+    return NamedScope(aliases, scope, aliases.scope_by_keys(scope) if aliases else scope)
+
+
 async def read_page(
     lake: Lake,
     scope: Scope,
@@ -104,15 +157,22 @@ async def read_page(
     last: str | None,
     wanted: int | None,
     accepts: Accepts = lambda _: True,
-    seen: Prefetched | None = None,
     cached_as: str = "",
 ) -> EntriesPage:
     """At most `wanted` entries (None: all) behind `last` that `accepts` admits.
 
     With `cached_as`, a name for what `accepts` admits, a whole list is cached: while the index does not change, the
-    same object is returned.
+    same object is returned. Pages follow the keys of containers; a whole list is sorted by their names.
     """
-    selection = _Selection(wanted, accepts)
+    named = named_scope(lake, scope)
+    selection = _Selection(wanted, named.admits(accepts))
+    return named.page(await _read_page_by_keys(lake.by_keys, named.keyed, last, selection, None, cached_as))
+
+
+async def _read_page_by_keys(
+    lake: Lake, scope: Scope, last: str | None, selection: "_Selection", seen: Prefetched | None, cached_as: str
+) -> EntriesPage:
+    """As `read_page`, by the keys of containers."""
     changed = seen.changed if seen else lake.feature(IndexMemory).under_way(scope, lake.clock.now_ms())
     examined = await _read_index(lake, scope, last, selection, seen)
     if examined is None:
@@ -122,7 +182,7 @@ async def read_page(
     if names:
         entries = merge_entries(examined.entries, await _read_changed(lake, scope, names))
         return _page(entries, selection, bound)
-    if cached_as and wanted is None and last is None:
+    if cached_as and selection.wanted is None and last is None:
         return _cached_page(lake, (f"list of {cached_as}", scope.text), examined, selection)
     return _page(examined.entries, selection, bound)
 
@@ -235,10 +295,11 @@ def _ids_from(manifest: Manifest, last: str | None, count: int | None) -> Sequen
 async def _read_records(lake: Lake, scope: Scope, last: str | None, selection: _Selection) -> EntriesPage:
     """The same page in the same order, read from the listed records; the index is rebuilt after the answer."""
     lake.feature(Counters).add(LIST_FALLBACKS, scope.collection)
-    is_used = lake.settings.unity_catalog.preview_index_enabled
+    names = await list_written_names(lake, scope)
+    # A workspace that only reads have seen stays empty.
+    is_used = lake.settings.unity_catalog.preview_index_enabled and (names or scope.collection != "catalogs")
     if is_used and lake.feature(IndexMemory).may_rebuild(scope, lake.clock.now_ms()):
         await lake.background.run("rebuild index", rebuild(lake, scope))
-    names = await list_written_names(lake, scope)
     names = names[0 if last is None else bisect.bisect_right(names, last) :]
     entries: list[Entry] = []
     done = count = 0
@@ -278,15 +339,19 @@ async def read_visible_page(
     The container, the grants and the first entries are read in one round. Raises NotFound if the container does not
     exist or is hidden, Forbidden if the rule of the route is not met on it.
     """
+    named = named_scope(lake, scope)
+    by_keys, keyed = lake.by_keys, named.keyed
     for _ in range(READ_TRIES_MAX):
-        before = _listed_versions(lake, scope)
+        before = _listed_versions(by_keys, keyed)
         container, seen, authority = await gather_all(
-            (find_container(), prefetch(lake, scope, last=last, wanted=wanted), read_authority(lake))
+            (find_container(), prefetch(by_keys, keyed, last=last, wanted=wanted), read_authority(lake))
         )
         if authority is None:
-            return await read_page(
-                lake, scope, last=last, wanted=wanted, accepts=accepts, seen=seen, cached_as=cached_as
-            )
+            selection = _Selection(wanted, named.admits(accepts))
+            page = await _read_page_by_keys(by_keys, keyed, last, selection, seen, cached_as)
+            if lake.names and _listed_versions(by_keys, keyed) != before:  # X2
+                await read_authority(lake)
+            return named.page(page)
         chain = await container.chain(authority)
         require(lake, authority, chain, missing=container.missing)
         viewer = viewer_of(lake, authority, chain)
@@ -295,10 +360,13 @@ async def read_visible_page(
         else:
             is_listed = _visible_to(viewer, accepts)
             listed_as = _listed_for(viewer, cached_as)
-        page = await read_page(lake, scope, last=last, wanted=wanted, accepts=is_listed, seen=seen, cached_as=listed_as)
+        selection = _Selection(wanted, named.admits(is_listed))
+        page = await _read_page_by_keys(by_keys, keyed, last, selection, seen, listed_as)
         # A2: the grants and the entries were valid at one moment.
-        if _listed_versions(lake, scope) == before or await lake.store.are_current(manifest_versions(lake, authority)):
-            return page
+        if _listed_versions(by_keys, keyed) == before or await lake.store.are_current(
+            manifest_versions(lake, authority)
+        ):
+            return named.page(page)
     raise Busy("the grants keep changing")
 
 
@@ -328,12 +396,13 @@ def _visible_to(viewer: Viewer, accepts: Accepts) -> Accepts:
     return is_listed
 
 
-def _listed_versions(lake: Lake, scope: Scope) -> tuple[Version | None, Version | None]:
-    """The versions of the grants and of the index that this process saw last."""
-    if lake.access is None:
-        return None, None
+def _listed_versions(lake: Lake, scope: Scope) -> tuple[Version | None, ...]:
+    """The versions of the grants, of the index and of its namespace that this process saw last."""
+    if lake.access is None and lake.names is None:
+        return ()
     grants, index = lake.security().last_seen, lake.index(scope).last_seen
-    return grants.version if grants else None, index.version if index else None
+    home = lake.namespace(scope.namespace).last_seen if scope.levels and lake.names else None
+    return tuple(held.version if held else None for held in (grants, index, home))
 
 
 async def list_names(

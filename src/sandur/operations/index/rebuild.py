@@ -256,6 +256,7 @@ class RebuiltIndex(NamedTuple):
 
 async def rebuild_and_merge(lake: Lake, scope: Scope) -> RebuiltIndex:
     """Rebuild an index, and merge its segments if far fewer are enough; Busy if it keeps changing."""
+    lake, scope = lake.by_keys, lake.layout.aliases.scope_by_keys(scope)
     before, segments_before = await _content(lake, scope)
     await rebuild(lake, scope)
     await merge_segments(lake, scope)
@@ -337,6 +338,8 @@ def _sealed_values(
 
 async def rebuild_all(lake: Lake, catalog: str | None = None) -> AsyncIterator[tuple[Scope, SandurError | None]]:
     """Rebuild every index of a catalog, or of all catalogs; yields each scope, and the error of its rebuild."""
+    catalog = lake.layout.aliases.key_path((catalog,))[0] if catalog else None
+    lake = lake.by_keys
     scopes = [] if catalog else [CATALOGS]
     for name in [catalog] if catalog else await list_written_names(lake, CATALOGS):
         scopes.append(namespaces_scope(name, None))

@@ -153,7 +153,8 @@ LATE_SECONDS: Final = 5.0
 
 async def mark(lake: Lake, entry: Place | Identifier | Namespace, operation_id: str) -> None:
     """I1: write a mark that says that an entry may be stale, before the name changes."""
-    place, memory = entry if isinstance(entry, Place) else place_of(entry), lake.feature(IndexMemory)
+    lake, place = _by_keys(lake, entry)
+    memory = lake.feature(IndexMemory)
     memory.begin(place, operation_id, lake.clock.now_ms())
     key = lake.layout.mark(place.scope.hash, operation_id)
     body = Mark(place.scope.collection, place.scope.catalog, place.scope.levels, place.name)
@@ -166,7 +167,8 @@ async def finish(
     lake: Lake, entry: Place | Identifier | Namespace, operation_id: str, *, is_right: bool = False
 ) -> None:
     """Update the entry unless `is_right`, then remove the mark. If this fails, the janitor repeats it."""
-    place, memory = entry if isinstance(entry, Place) else place_of(entry), lake.feature(IndexMemory)
+    lake, place = _by_keys(lake, entry)
+    memory = lake.feature(IndexMemory)
     if not is_right:
         await update_entry(lake, place)
     memory.end(place, operation_id)
@@ -178,6 +180,13 @@ async def finish(
     if version is not None:
         with contextlib.suppress(SwapLost):
             await lake.store.delete(key, expected=version)
+
+
+def _by_keys(lake: Lake, entry: Place | Identifier | Namespace) -> tuple[Lake, Place]:
+    """The lake and the position by the keys of containers: a rename changes nothing in an index."""
+    place = entry if isinstance(entry, Place) else place_of(entry)
+    aliases = lake.layout.aliases
+    return (lake.by_keys, aliases.place_by_keys(place)) if aliases else (lake, place)
 
 
 async def update_entry(lake: Lake, place: Place) -> None:
@@ -302,7 +311,7 @@ class PreparedInsert(NamedTuple):
 
 async def prepare_insert(lake: Lake, identifier: Identifier, operation_id: str) -> PreparedInsert:
     """I1 and the first half of I2 in one round: write the mark and read the index."""
-    place = place_of(identifier)
+    lake, place = _by_keys(lake, identifier)
     before = lake.index(place.scope).last_seen
     guessed = _segments_of(before.value, [place.name]) if before else ()
     _, manifest, guesses = await gather_all(
@@ -323,7 +332,7 @@ async def prepare_insert(lake: Lake, identifier: Identifier, operation_id: str) 
 
 async def insert_entry(lake: Lake, prepared: PreparedInsert, name: NameRecord, record: BoundRecord) -> bool:
     """The second half of I2, after the name was written; whether the index has the entry now."""
-    scope, part = prepared.place.scope, prepared.part
+    lake, scope, part = lake.by_keys, prepared.place.scope, prepared.part
     if part is None or scope in lake.feature(IndexMemory).batches:  # `finish` joins that update.
         return False
     try:
@@ -347,7 +356,7 @@ async def is_insert_current(lake: Lake, prepared: PreparedInsert) -> bool:
     """Whether the manifest still names the segment with the entry; after a rebuild it does not."""
     if prepared.segment_id is None:
         return True
-    manifest = await read_manifest(lake, prepared.place.scope)
+    manifest = await read_manifest(lake.by_keys, prepared.place.scope)
     return isinstance(manifest, Versioned) and any(ref.id == prepared.segment_id for ref in manifest.value.segments)
 
 
@@ -356,6 +365,7 @@ async def begin_deferred_update(lake: Lake, identifier: Identifier) -> DeferredU
 
     A commit joins an existing mark only during its pause. The index is updated after the answers.
     """
+    lake, identifier = lake.by_keys, lake.layout.aliases.keys_of(identifier)
     shared = lake.feature(IndexMemory).deferred
     while joined := shared.get(identifier):
         await joined.is_marked.wait()

@@ -4,54 +4,23 @@ A file is deleted after the files that it names: a manifest after its data files
 the current metadata file last. So a missing file leaves no files behind that only it named.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
-from sandur.avro.container import open_container, read_records
 from sandur.catalog.locations import canonical_address, checked_location, is_within, normalize_location
 from sandur.errors import Invalid, SwapLost
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.delta.publishing import STAGED_FOLDER
 from sandur.operations.lake import Lake, LruCache
+from sandur.operations.tables.manifest_files import content_path, read_paths
 from sandur.storage.cell import gather_all
 from sandur.storage.contract import Listed, ObjectStore
 
 DELETES_AT_ONCE: Final = 32
 MANIFESTS_REMEMBERED_MAX: Final = 100_000
-PATHS_AT_ONCE: Final = 500
-
-_STATUS_DELETED: Final = 2
-
-
-async def _read_paths(
-    data: bytes, path_of: Callable[[dict[str, Any]], object], *, location: str
-) -> AsyncIterator[list[str]]:
-    """The paths in a manifest list or a manifest, in batches; Invalid if it is neither."""
-
-    def read() -> Iterator[str]:
-        try:
-            for record in read_records(open_container(data)):
-                path = path_of(record)
-                if not isinstance(path, str):
-                    raise TypeError(f"a path is not a string: {path!r}")  # noqa: TRY301 - handled as all other damage
-                if path:
-                    yield path
-        except Exception as error:  # The Avro reader raises all kinds of errors for other bytes.
-            raise Invalid(f"file {location}: cannot be read as a manifest: {type(error).__name__}: {error}") from error
-
-    paths = read()
-    while batch := await asyncio.to_thread(lambda: list(islice(paths, PATHS_AT_ONCE))):
-        yield batch
-
-
-def _content_path(record: dict[str, Any]) -> object:
-    """Empty for an entry with the status deleted: a manifest of the snapshot that added the file names it."""
-    return "" if record["status"] == _STATUS_DELETED else record["data_file"]["file_path"]
 
 
 class BudgetSpent(Exception):
@@ -113,7 +82,7 @@ class Purge:
             return
         if (data := await self._read(snapshot.manifest_list)) is None:
             return
-        async for manifests in _read_paths(data, itemgetter("manifest_path"), location=snapshot.manifest_list):
+        async for manifests in read_paths(data, itemgetter("manifest_path"), location=snapshot.manifest_list):
             for manifest in manifests:
                 await self._purge_manifest(manifest, keeps_content=keeps_content)
         await self.remove([snapshot.manifest_list])
@@ -123,7 +92,7 @@ class Purge:
             return
         self._seen[location] = True
         if not keeps_content and (data := await self._read(location)) is not None:
-            async for paths in _read_paths(data, _content_path, location=location):
+            async for paths in read_paths(data, content_path, location=location):
                 await self.remove(paths)
         await self.remove([location])
 

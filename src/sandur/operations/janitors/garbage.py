@@ -1,16 +1,17 @@
 """Garbage collection in a server: metadata files and receipts that nothing needs, in a store of moderate size.
 
 A pass takes one or more runs of the janitors and starts twice a day. Its parts, in this order: files of killed
-creations, metadata files of tables and views, first files of creations without a pointer, receipts. Each run deletes at
-most `janitor_objects_max` files and stores how far the pass came.
+creations, metadata files of tables and views, first files of creations without a pointer, receipts, entries of the
+feed. Each run deletes at most `janitor_objects_max` files and stores how far the pass came.
 
 The rules are those of the pipeline's job `collect-garbage` (GC1), and so is the code that decides: `metadata.py`. The
 owners of all folders must be known, so a workspace with more than `janitor_objects_max` tables and views is left to
-that job. So are receipts, once a pipeline uses them.
+that job. So are receipts and the feed, once a pipeline has published: only the job knows what is in its history.
 """
 
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from posixpath import basename
 from typing import Final, NamedTuple, TypeVar
 
@@ -21,6 +22,8 @@ from sandur.catalog.locations import canonical_address, normalize_location
 from sandur.catalog.records import Pointer
 from sandur.errors import SandurError, SwapLost, Unavailable
 from sandur.operations.containers.catalogs import list_catalogs
+from sandur.operations.feed import receipt_of_key
+from sandur.operations.feed_readers import PassedReceipts, find_slowest_reader, trim_feed
 from sandur.operations.janitors import metadata
 from sandur.operations.janitors.leftovers import COMMITTED_RECEIPTS, visit_receipt
 from sandur.operations.janitors.sweep import (
@@ -111,10 +114,10 @@ class _Run:
 
     async def continue_from(self, progress: Progress) -> Progress:
         """Each part returns the position from which the next run continues it; None if the part is done."""
-        parts = (self._killed, self._folders, self._ownerless, self._receipts)
+        parts = (self._killed, self._folders, self._ownerless, self._receipts, self._entries)
         is_certain = True
         for number, part in enumerate(parts):
-            if number < progress.part or not (is_certain or part == self._receipts):
+            if number < progress.part or not (is_certain or part in {self._receipts, self._entries}):
                 continue
             try:
                 after = await part(progress.after if number == progress.part else "")
@@ -221,16 +224,27 @@ class _Run:
         return written_version(listed.key) == 0 and is_older(self._lake, listed, age_ms)
 
     async def _receipts(self, after: str) -> str | None:
-        """Receipts of commits after their retention, unless a pipeline publishes or reads them."""
+        """Receipts of commits after their retention that every registered reader of the feed has read."""
         lake = self._lake
         if await lake.store.head(lake.layout.core_manifest()):
             return None
-        if await lake.store.list(lake.layout.operational_folder("feed"), limit=1):
-            return None
-        janitor = COMMITTED_RECEIPTS._replace(visit=_visit_receipt)
+        passed = PassedReceipts(lake, (await find_slowest_reader(lake)).position)
+        janitor = COMMITTED_RECEIPTS._replace(visit=partial(_visit_receipt, passed=passed))
         swept = await sweep(lake, janitor, position=after, on_error=self._on_error)
         self.counts.update({f"{janitor.name}_{outcome}": times for outcome, times in swept.counts.items()})
         return swept.position or None
+
+    async def _entries(self, _after: str) -> str | None:
+        """Entries of the feed after the retention of their receipts that every registered reader has read."""
+        lake = self._lake
+        if await lake.store.head(lake.layout.core_manifest()):
+            return None
+        trimmed = await trim_feed(lake, entries_max=self._objects_max)
+        counted = Counter(
+            feed_entries_removed=trimmed.entries_removed, feed_readers_forgotten=len(trimmed.readers_forgotten)
+        )
+        self.counts.update(+counted)
+        return None
 
     async def _known_owners(self) -> Owners:
         if self._owners is None:
@@ -259,7 +273,9 @@ class _Run:
         return None
 
 
-async def _visit_receipt(lake: Lake, listed: Listed) -> Outcome:
+async def _visit_receipt(lake: Lake, listed: Listed, *, passed: PassedReceipts) -> Outcome:
     """Only receipts of commits: the events of the catalog have no other place."""
-    is_commit = lake.layout.parse_receipt(listed.key).family in _COMMIT_FAMILIES
-    return await visit_receipt(lake, listed) if is_commit else "kept"
+    if lake.layout.parse_receipt(listed.key).family not in _COMMIT_FAMILIES:
+        return "kept"
+    is_passed = await passed.has(receipt_of_key(lake.layout, listed.key))
+    return await visit_receipt(lake, listed) if is_passed else "kept"

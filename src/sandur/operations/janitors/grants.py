@@ -8,8 +8,9 @@ from typing import Final
 
 import msgspec
 
+from sandur.catalog.events import Source
 from sandur.catalog.record_versions import Record
-from sandur.catalog.records import Request, Source
+from sandur.catalog.records import Request
 from sandur.catalog.restrictions import TableRestrictions
 from sandur.catalog.security import Authority, ObjectGrants, SecurityManifest, SecuritySegment
 from sandur.catalog.storage_registry import StorageRegistry

@@ -1,4 +1,4 @@
-"""Janitors of what requests leave behind: claims, transactions, stages, receipts, index marks, plans and reports.
+"""Janitors of what requests leave behind: claims, transactions, stages, receipts, index marks, plans, deliveries.
 
 GC3: a claim stays as long as its idempotency key may be sent again. An open one is taken over before its outcome is
 looked up (C8), so that no attempt can continue under it.
@@ -13,14 +13,18 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.index import Mark, Segment
+from sandur.catalog.maintenance.orphans import SWEPT_KEPT_MS
 from sandur.catalog.records import AttemptedFile, Claim
+from sandur.catalog.subscriptions import Subscription
 from sandur.errors import NotFound
 from sandur.operations.audit.trail import is_day_over
+from sandur.operations.feed import LINEAGE_BATCHES, LINEAGE_FEED, Feed
 from sandur.operations.index.rebuild import read_manifest
 from sandur.operations.index.update import update_entry
 from sandur.operations.janitors.sweep import DAY_MS, Janitor, Outcome, delete_listed, is_older, key_age_ms, read_listed
 from sandur.operations.lake import Lake
 from sandur.operations.planning.plans import PLAN_TTL_MS_MIN, PLANS_FOLDER, plan_ttl_ms
+from sandur.operations.published import PublishedDatasets
 from sandur.operations.receipts import Receipts
 from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.stages import remove_empty_directories
@@ -67,7 +71,7 @@ async def _committed_file(lake: Lake, claim: Claim) -> AttemptedFile | None:
     known: set[str] = set()
     registration = ""
     # N7: the head of an unbound pointer belongs to a creation that has not happened.
-    if pointer and pointer.value.state in {"live", "dropped"}:
+    if pointer and (pointer.value.state in {"live", "dropped", "purging"} or pointer.value.life):
         effective = (await resolution.effective_pointer(lake, pointer)).value
         if head := effective.head:
             registration, known = head.registration, {head.metadata_location}
@@ -228,4 +232,55 @@ AUDIT = Janitor(
     Layout.audit_folder,
     lambda settings: seconds_of(settings.audit_retention) * 1_000,
     visit_audit,
+)
+
+
+async def visit_delivery(lake: Lake, listed: Listed) -> Outcome:
+    """Delete what belongs to no subscription, and a dead letter whose receipt may have been collected."""
+    subscription_id = lake.layout.parse_delivery(listed.key)
+    is_letter = listed.key != lake.layout.delivery_cursor(subscription_id)
+    if is_letter and is_older(lake, listed, seconds_of(lake.settings.receipt_retention) * 1_000):
+        return await delete_listed(lake, listed)
+    # An id is never used again: what has no subscription now never has one.
+    if await lake.uncached(lake.layout.subscription(subscription_id), Subscription).read() is None:
+        return await delete_listed(lake, listed)
+    return "kept"
+
+
+DELIVERIES = Janitor("deliveries", Layout.deliveries_folder, lambda _: DAY_MS, visit_delivery)
+
+
+async def visit_condemned(lake: Lake, listed: Listed) -> Outcome:
+    """Delete the list of condemned files of a table that is gone."""
+    uuid = lake.layout.parse_condemned(listed.key)
+    if await lake.pointer(uuid).read() or await lake.delta_table(uuid).read():
+        return "kept"
+    return await delete_listed(lake, listed)
+
+
+CONDEMNED = Janitor("condemned", Layout.condemned_folder, lambda _: DAY_MS, visit_condemned)
+SWEPT = Janitor("swept", Layout.swept_folder, lambda _: SWEPT_KEPT_MS, delete_listed)
+"""O5: every file on a list that was not written for so long was deleted even longer ago."""
+
+
+def _lineage_feed(lake: Lake) -> Feed:
+    return Feed(lake, LINEAGE_BATCHES)
+
+
+async def visit_lineage(lake: Lake, listed: Listed) -> Outcome:
+    """Delete a batch of lineage events when the retention has passed, and the pipeline has published them."""
+    lake.layout.parse_lineage(listed.key)
+    manifest = await lake.feature(PublishedDatasets).manifest()
+    dataset = manifest.datasets.get("lineage")
+    upto = dataset.watermark.get(LINEAGE_FEED, 0) if dataset else 0
+    name = listed.key.removeprefix(lake.layout.lineage_folder())
+    is_published = bool(upto) and bool(await lake.feature(_lineage_feed).passed([name], upto))
+    return await delete_listed(lake, listed) if is_published else "kept"
+
+
+LINEAGE = Janitor(
+    "lineage",
+    Layout.lineage_folder,
+    lambda settings: seconds_of(settings.lineage_retention) * 1_000,
+    visit_lineage,
 )

@@ -190,7 +190,7 @@ class _Migration:
         record = (await effective_record(self._lake, Versioned(found, Version("")))).value
         if record.state == "killed" or record.is_ended:
             return None
-        if record.state == "dropped" and not await has_open_order(self._lake, record):
+        if record.state in {"dropped", "purging"} and not await has_open_order(self._lake, record):
             return None
         return record
 

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from sandur.catalog.location_claims import Holder, Owner
 from sandur.catalog.locations import Address, canonical_address, normalize_location
-from sandur.catalog.records import BoundRecord, DeltaTable, Pointer, PurgeOrder, Securable
+from sandur.catalog.records import BoundRecord, DeltaTable, Pointer, PurgeOrder, Securable, drop_of
 from sandur.errors import BadRequest, Conflict, Invalid, NotFound, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
+from sandur.operations.events import has_events
 from sandur.operations.janitors.files import Budget, BudgetSpent, Purge, delete_folder
 from sandur.operations.janitors.sweep import DAY_MS, OnError, Swept, is_older
 from sandur.operations.lake import Lake
@@ -88,7 +89,7 @@ class _Queue:
         if order.value.blocked:
             is_expired = is_older(lake, listed, BLOCKED_KEPT_MS)
         elif not await _is_dropped(lake, order.value):
-            is_expired = is_older(lake, listed, VOID_AFTER_MS)
+            is_expired = is_older(lake, listed, VOID_AFTER_MS) and await _is_void(lake, order.value)
         else:
             return await self._target(order)
         if is_expired:
@@ -123,11 +124,15 @@ class _Queue:
             await self._block(target.order, str(error))
             return
         cell = lake.bound_record(record.uuid, record.format)
+        marked: Versioned[BoundRecord] = target.record
+        if record.state != "purging" and await has_events(lake):  # An older release does not know the state.
+            # U3: from here on, no undrop brings the table back.
+            marked = await cell.swap(replace(record, state="purging"), expected=target.record.version)
 
         async def confirm() -> None:
             """P11: the table is still dropped, and its record as it was before the versions of the files were read."""
             again = await cell.read()
-            if again is None or again.version != target.record.version:
+            if again is None or again.version != marked.version:
                 raise SwapLost(f"table {record.uuid}: its record has changed")
 
         roots = await _roots(lake, target.order.value.identifier.catalog)
@@ -139,7 +144,8 @@ class _Queue:
         except BadRequest as error:
             await self._block(target.order, str(error))
         else:
-            ended = await cell.swap(replace(record, is_ended=True), expected=target.record.version)
+            over = replace(marked.value, state="dropped", is_ended=True)
+            ended = await cell.swap(over, expected=marked.version)
             await self._finish(target.order, ended.value)
         finally:
             self._counts["files_removed"] += purge.removed
@@ -167,6 +173,21 @@ async def _is_dropped(lake: Lake, order: PurgeOrder) -> bool:
         return True
     await settle_name(lake, order.identifier)
     return await is_drop_confirmed(lake, order)
+
+
+async def _is_void(lake: Lake, order: PurgeOrder) -> bool:
+    """U7: whether the drop of the order can no longer happen, and did not.
+
+    *Fence*: the drop of a table that lives loses once its name was bumped. *Keep*: a half-done undrop may be taken
+    back, and the table is then dropped by the drop of this order.
+    """
+    live = (await settle_name(lake, order.identifier)).live
+    if live and live.uuid == order.uuid:
+        await lake.name(order.identifier).swap(live.name.value, expected=live.name.version)
+        return True
+    found = await lake.bound_record(order.uuid, order.format).read()
+    is_half_done = found is not None and found.value.state in {"unbound", "condemned"} and bool(found.value.life)
+    return not (found and is_half_done and drop_of(found.value) == order.drop)
 
 
 async def _folders(lake: Lake, record: Pointer | DeltaTable) -> Sequence[str]:

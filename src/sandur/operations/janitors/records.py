@@ -23,17 +23,20 @@ from sandur.catalog.records import (
     NamespaceRecord,
     Pointer,
     Securable,
+    drop_of,
     head_of,
 )
 from sandur.catalog.users import User
 from sandur.errors import SwapLost
 from sandur.operations.containers.records import help_predecessor
+from sandur.operations.events import event_in
+from sandur.operations.index.truth import list_keys
 from sandur.operations.janitors.files import Budget, BudgetSpent, delete_folder
 from sandur.operations.janitors.sweep import Janitor, Outcome, is_older, key_age_ms, read_listed
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import Completeness, find_living
-from sandur.operations.receipts import Receipts
-from sandur.operations.tables.names import active_record, settle_name
+from sandur.operations.receipts import CatalogReceipts, Receipts
+from sandur.operations.tables.names import active_record, freed_record, settle_name, take_back
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned, gather_all
 from sandur.storage.contract import Listed
@@ -52,7 +55,7 @@ async def visit_pointer(lake: Lake, listed: Listed, *, kind: type[B]) -> Outcome
             return "kept"
         case "unbound" | "condemned":
             return await _visit_orphan(lake, cell, listed, found)
-        case "dropped" | "killed":
+        case "dropped" | "purging" | "killed":
             return await _visit_dead(lake, cell, listed, found)
 
 
@@ -61,6 +64,8 @@ async def _visit_orphan(lake: Lake, cell: Cell[B], listed: Listed, found: Versio
     made_for = found.value.made_for
     if made_for is None or not is_older(lake, listed, _orphan_age_ms(lake.settings)):
         return "kept"
+    if found.value.life:
+        return "settled" if await take_back(lake, cell, found) is not None else "changed"
     condemned = await cell.swap(replace(found.value, state="condemned"), expected=found.version)
     name = await lake.name(made_for).read()
     if name and name.value.uuid == found.value.uuid and name.value.state in {"new", "active", "pending"}:
@@ -79,15 +84,29 @@ async def _visit_dead(lake: Lake, cell: Cell[B], listed: Listed, found: Versione
         return "kept"  # Without the record, the stage could become a table again.
     if await _is_claimed(lake, pointer):
         return "kept"  # P2: without the record, a new table of its uuid would get the generated place of another.
-    if pointer.state == "dropped":
-        order = await lake.purge_order(pointer.table_uuid, pointer.by).read()
+    if pointer.state != "killed":
+        order = await lake.purge_order(pointer.table_uuid, drop_of(pointer)).read()
         if order and not order.value.blocked:
             return "kept"
         if head := head_of(pointer):
             # C5: from now on its receipt proves the commit. A killed pointer was never committed.
             await lake.feature(Receipts).ensure(pointer.table_uuid, head)
+        for event in (pointer.last_event, pointer.last_change):  # E2: no other record has them from now on.
+            await lake.feature(CatalogReceipts).ensure(event)
+    if pointer.kind == "model":  # From here on, no undrop brings it back without its versions.
+        found = await cell.swap(replace(pointer, is_ended=True), expected=found.version)
+        await _delete_versions(lake, pointer.uuid)
     await cell.empty(expected=found.version)
     return "removed"
+
+
+async def _delete_versions(lake: Lake, model_uuid: str) -> None:
+    """Delete the versions of a dropped model before its record: no request can reach them then."""
+    async for key in list_keys(lake, lake.layout.model_versions_folder(model_uuid)):
+        cell = lake.uncached(key, ModelVersion)
+        if found := await cell.read():
+            await lake.feature(CatalogReceipts).ensure(found.value.last_event)  # E2
+            await cell.empty(expected=found.version)
 
 
 async def _is_claimed(lake: Lake, pointer: BoundRecord) -> bool:
@@ -139,7 +158,7 @@ async def visit_name(lake: Lake, listed: Listed) -> Outcome:
     if found.value.state in {"free", "dropped", "moved"}:
         await cell.empty(expected=found.version)
         return "removed"
-    free = replace(found.value, state="free", updated_ms=lake.clock.now_ms())
+    free = replace(freed_record(found.value), updated_ms=lake.clock.now_ms())
     await cell.swap(free, expected=found.version)
     return "settled"
 
@@ -151,6 +170,7 @@ async def visit_container(lake: Lake, listed: Listed, *, kind: type[C]) -> Outco
     if found.value.state != "dropped":
         return "kept"
     await help_predecessor(lake, found.value)  # G6: the claim of the drop is done.
+    await lake.feature(CatalogReceipts).ensure(event_in(found.value))  # E2
     await cell.empty(expected=found.version)
     return "removed"
 

@@ -44,6 +44,10 @@ JANITORS: Final = (
     leftovers.PLANS,
     leftovers.REPORTS,
     leftovers.AUDIT,
+    leftovers.DELIVERIES,
+    leftovers.LINEAGE,
+    leftovers.CONDEMNED,
+    leftovers.SWEPT,
 )
 PURGE: Final = "purge"
 GARBAGE: Final = "garbage"

@@ -240,7 +240,7 @@ async def remove_holders(lake: Lake, address: Address, claim: Versioned[Location
 
 
 async def find_living(lake: Lake, me: Holder, address: Address) -> Holder | None:
-    """P11: another owner that lives at, above or below an address and may not share it; None if there is none."""
+    """P11: another owner that lives at, above or below an address and may not share it; None if the address is free."""
     found = await overlapping(lake.store, address, with_own=True)
     for seen in in_the_way(address, me, _values(found)):
         if await standing_of(lake, seen) == "lives":

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import Kind
 from sandur.catalog.location_claims import Owner, Seen
 from sandur.catalog.locations import canonical_address
-from sandur.catalog.records import BoundRecord, Catalog, DeltaTable, Pointer, Securable
+from sandur.catalog.records import BoundRecord, Catalog, DeltaTable, Pointer, Securable, drop_of
 from sandur.catalog.storage_registry import StorageRegistry
 from sandur.errors import Invalid
 from sandur.operations.lake import Lake
-from sandur.operations.tables.names import catalog_exists, settle_name
+from sandur.operations.tables.names import catalog_exists, settle_name, take_back
 from sandur.operations.transactions.resolution import abort_pending, effective_record
 from sandur.storage.cell import Attempts, Cell, Versioned
 from sandur.storage.contract import ABSENT, list_all
@@ -51,7 +51,7 @@ async def _record_standing(lake: Lake, owner: Owner, place: str) -> Standing:
     match record.state:
         case "killed":
             return "over"
-        case "dropped":
+        case "dropped" | "purging":
             return "purging" if await has_open_order(lake, record) else "over"
         case "live":
             return "lives" if place in record.places else "open"
@@ -78,7 +78,7 @@ async def has_open_order(lake: Lake, dropped: BoundRecord) -> bool:
     """Whether the files of a dropped table wait for deletion."""
     if dropped.is_ended:
         return False
-    order = await lake.purge_order(dropped.table_uuid, dropped.by).read()
+    order = await lake.purge_order(dropped.table_uuid, drop_of(dropped)).read()
     return order is not None and not order.value.blocked
 
 
@@ -153,7 +153,7 @@ async def _fence_found(lake: Lake, cell: Cell[BoundRecord], found: Versioned[Bou
     match record.state:
         case "killed":
             return True
-        case "dropped":
+        case "dropped" | "purging":
             if await has_open_order(lake, record):
                 return False
             return True if await cell.try_swap(record, expected=found.version) else None  # A bump.
@@ -163,7 +163,8 @@ async def _fence_found(lake: Lake, cell: Cell[BoundRecord], found: Versioned[Bou
                 return False
             return True if await cell.try_swap(record, expected=found.version) else None
         case "unbound" | "condemned":
-            return await kill_orphan(lake, cell, found)
+            over = await kill_orphan(lake, cell, found)
+            return None if over and record.life else over  # A half-done undrop is dropped now: see above.
     assert_never(record.state)
 
 
@@ -175,8 +176,10 @@ def _adds(record: BoundRecord, place: str) -> bool:
 async def kill_orphan(lake: Lake, cell: Cell[BoundRecord], found: Versioned[BoundRecord]) -> bool | None:
     """GC2: mark, look at the name, act. A mark of another request will do, if the name is read after it.
 
-    False if the name leads to the record, None if a swap was lost.
+    False if the name leads to the record, None if a swap was lost. A half-done undrop is taken back (U5).
     """
+    if found.value.life:
+        return await take_back(lake, cell, found)
     marked: Versioned[BoundRecord] | None = found
     if found.value.state != "condemned":
         marked = await cell.try_swap(replace(found.value, state="condemned"), expected=found.version)

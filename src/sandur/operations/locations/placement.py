@@ -16,7 +16,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims, Places
 from sandur.operations.locations.owners import catalog_places, has_open_order, kill_orphan
 from sandur.operations.tables.documents import request_id
-from sandur.operations.tables.names import catalog_home, resolve_namespace
+from sandur.operations.tables.names import catalog_home, is_alive, resolve_namespace
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT
 
@@ -193,12 +193,12 @@ async def _ended(lake: Lake, record: BoundRecord | None, uuid: str, address: Add
     """The record of a table whose place another one takes over; None if it is ended already."""
     if record is None:
         return Pointer(uuid=uuid, table_uuid=uuid, state="killed", places=(str(address),))
-    if record.state not in {"dropped", "killed"}:
+    if record.state not in {"dropped", "purging", "killed"}:
         raise _exists(address, record)
-    if record.state == "dropped" and await has_open_order(lake, record):
+    if record.state != "killed" and await has_open_order(lake, record):
         raise Busy(f"{record.kind} {uuid}: it was dropped, and its files are being purged")
     places = tuple(dict.fromkeys((*record.places, str(address))))
-    return None if places == record.places else replace(record, is_ended=record.state == "dropped", places=places)
+    return None if places == record.places else replace(record, is_ended=record.state != "killed", places=places)
 
 
 def _exists(address: Address, record: BoundRecord) -> Invalid:
@@ -252,4 +252,4 @@ def _guest(lake: Lake, catalog: str, uuid: str | None = None) -> Holder:
 
 async def _is_living(lake: Lake, uuid: str) -> bool:
     found = await gather_all(lake.bound_record(uuid, one).read() for one in _FORMATS)
-    return any(one and one.value.state not in {"dropped", "killed"} for one in found)
+    return any(map(is_alive, found))

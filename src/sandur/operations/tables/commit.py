@@ -13,14 +13,15 @@ from sandur.catalog import locations
 from sandur.catalog.identifiers import Identifier, checked_identifier
 from sandur.catalog.records import AttemptedFile, Head, Pointer, Request
 from sandur.catalog.security import Authority
-from sandur.errors import Busy, Conflict, Forbidden, Hidden, Invalid, SandurError, SwapLost, Unauthenticated
+from sandur.errors import Busy, Conflict, Forbidden, Hidden, Invalid, Renamed, SandurError, SwapLost, Unauthenticated
 from sandur.iceberg.requests import AssertCreate, TableCommit
 from sandur.iceberg.table_commit import deletes_old_files
 from sandur.operations.access import name_chain, read_authority, record_chain, require
+from sandur.operations.commit_queues import CommitQueues
 from sandur.operations.counters import count_commit
 from sandur.operations.idempotency import ClaimLost, KeyClaim, key_hash_of
 from sandur.operations.index.update import ListUpdate
-from sandur.operations.lake import CommitQueues, Lake
+from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims, Places
 from sandur.operations.locations.placement import added_places, holder_of, locations_of
 from sandur.operations.name_access import authorize_places
@@ -53,6 +54,7 @@ from sandur.operations.tables.names import (
     name_not_found,
     resolve_name,
 )
+from sandur.operations.tables.swept import check_not_swept
 from sandur.operations.transactions.resolution import TransactionAge, resolve_pending
 from sandur.storage.cell import Versioned, gather_all
 
@@ -220,16 +222,18 @@ class Commit(Generic[M]):
             return None if base.is_remembered else await self._refuse(base, error)
         if metadata is base.document.metadata:
             return None if base.is_remembered else await self._answer(base.found.uuid, base.document)
-        added: tuple[str, ...] = ()
-        if self.change.sets_paths:
-            if self.lake.access:  # Nothing is claimed before the right is checked, on a fresh state (G4).
-                if base.is_remembered:
-                    return None
-                await self._authorize(await read_authority(self.lake), base.found, base.document.metadata)
-            try:
+        if self.change.sets_paths and self.lake.access:
+            if base.is_remembered:  # Nothing is claimed before the right is checked, on a fresh state (G4).
+                return None
+            await self._authorize(await read_authority(self.lake), base.found, base.document.metadata)
+        try:
+            if base.pointer.value.swept:
+                await check_not_swept(self.lake, base.pointer.value, base.document.metadata, metadata)  # O5
+            added: tuple[str, ...] = ()
+            if self.change.sets_paths:
                 added = await claim_added(self.places, base, metadata, self.request, began_ms=self._began_ms)
-            except Invalid as error:
-                return None if base.is_remembered else await self._refuse(base, error)
+        except Invalid as error:
+            return None if base.is_remembered else await self._refuse(base, error)
         operation = self.change.operation(metadata)
         draft = draft_next(self.lake, self.family, base, metadata, operation, self.request, now_ms=now_ms)
         draft = draft._replace(added=added)
@@ -256,7 +260,7 @@ class Commit(Generic[M]):
             authority, is_current = cast("_Confirmed", confirmed)  # The calls return different types.
             if is_current:
                 await self._authorize(authority, base.found, base.document.metadata)
-        except (ClaimLost, Forbidden, Hidden, Unauthenticated):
+        except (ClaimLost, Forbidden, Hidden, Renamed, Unauthenticated):
             await self._abandon(draft)
             raise
         is_late = authority is not None and lake.clock.now_ms() - began_ms > SWAP_DELAY_MS_MAX
@@ -284,7 +288,7 @@ class Commit(Generic[M]):
 
         A6: the read of the grants begins after the version that will be swapped was known.
         """
-        if self.lake.access is None:
+        if self.lake.access is None and self.lake.names is None:
             return None, await self._is_current(base)
         if self.lake.store.has_instant_reads:  # Without tasks, which would cost more than these reads.
             return await read_authority(self.lake), await self._is_current(base)

@@ -140,7 +140,8 @@ class DocumentDraft(Draft[Document[M]], Generic[M]):
     """A table or view to be created from its first metadata file, as the creation protocol sees it.
 
     `metadata` returns the content of that file for the uuid of the table. `uuid` is set if the metadata has one
-    already. `registered` is a file that exists already and becomes the first one.
+    already. `registered` is a file that exists already and becomes the first one. `swept` is the list of files that
+    maintenance deleted from the table when it was registered before (O5).
     """
 
     lake: Lake
@@ -153,6 +154,7 @@ class DocumentDraft(Draft[Document[M]], Generic[M]):
     named_locations: Sequence[str] = ()
     format: Format = "iceberg"
     situation: str = ""
+    swept: str = ""
 
     @property
     def is_registered(self) -> bool:
@@ -172,7 +174,10 @@ class DocumentDraft(Draft[Document[M]], Generic[M]):
             operation="register" if self.registered else "create",
             source=request.source,
         )
-        pointer = Pointer(uuid=uuid, table_uuid=self.uuid or uuid, state="unbound", kind=self.kind, head=head)
+        table_uuid = self.uuid or uuid
+        pointer = Pointer(
+            uuid=uuid, table_uuid=table_uuid, state="unbound", kind=self.kind, head=head, swept=self.swept
+        )
         return NewRecord(pointer, document, document.location, tried_of(head), locations_of(document.metadata))
 
     async def write(self, made: NewRecord[Document[M]]) -> None:

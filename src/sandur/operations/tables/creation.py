@@ -7,6 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from sandur.catalog.events import EventSubject
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.location_claims import Holder
 from sandur.catalog.records import (
@@ -19,6 +20,7 @@ from sandur.catalog.records import (
 )
 from sandur.errors import Busy, Invalid, SandurError, SwapLost
 from sandur.operations.access import authorize_namespace
+from sandur.operations.events import event_of
 from sandur.operations.idempotency import ClaimLost, claim_for
 from sandur.operations.index import update
 from sandur.operations.index.update import PreparedInsert, insert_entry, is_insert_current, prepare_insert
@@ -33,6 +35,7 @@ from sandur.operations.locations.placement import (
     resolve_placed_namespace,
     uuid_taken,
 )
+from sandur.operations.receipts import CatalogReceipts
 from sandur.operations.tables.documents import missing_file
 from sandur.operations.tables.drafts import Draft, NewRecord, is_made_by, is_proof, sign_record
 from sandur.operations.tables.names import (
@@ -41,6 +44,7 @@ from sandur.operations.tables.names import (
     activate_name,
     bind_pointer,
     confirm_namespace,
+    freed_record,
     namespace_not_found,
     settle_name,
 )
@@ -226,6 +230,9 @@ class Creation(Generic[T]):
         made = await self._write_aside(uuid, namespace_id)
         if not isinstance(made, NewRecord):
             return made
+        subject = EventSubject(self.draft.kind, uuid, self.identifier, self.draft.format)
+        details = ("registered",) if self.draft.is_registered else ()
+        event = await event_of(self.lake, "created", subject, self.request.source, details=details)
         wanted = NameRecord(
             state="new",
             uuid=uuid,
@@ -234,6 +241,7 @@ class Creation(Generic[T]):
             namespace_id=namespace_id,
             metadata_location=made.hint,
             updated_ms=self.lake.clock.now_ms(),
+            last_event=event,
         )
         # N3: the creation happens here, subject to N4.
         name = await self.lake.name(self.identifier).try_swap(wanted, expected=slot.expected)
@@ -283,7 +291,7 @@ class Creation(Generic[T]):
             raise Busy(f"{self.identifier}: the pointer was neither created nor found")
         if found.value.state == "killed" or not is_made_by(found, self.request):
             return await self._fresh_uuid(found.value)
-        if found.value.state not in {"unbound", "condemned"}:
+        if found.value.state not in {"unbound", "condemned"} or found.value.life:
             return None
         if earlier := await self.draft.found(found):
             return NewRecord(found.value, earlier, _location_of(found.value))
@@ -318,7 +326,7 @@ class Creation(Generic[T]):
             return await self._answer(pointer, ResolvedName(self.identifier, name, pointer))
         if happened := await self._proof(uuid):
             return await self._answer(happened)
-        free = replace(name.value, state="free", updated_ms=self.lake.clock.now_ms())
+        free = replace(freed_record(name.value), updated_ms=self.lake.clock.now_ms())
         await self.lake.name(self.identifier).try_swap(free, expected=name.version)
         await self.lake.background.run("remove an index entry", update.finish(self.lake, self.identifier, uuid))
         if not has_namespace:
@@ -372,6 +380,8 @@ class Creation(Generic[T]):
         work = [self._finish_index(found.uuid), self._finish_claim(found.pointer.value)]
         if pointer:  # Otherwise it was dropped in the meantime.
             work += [activate_name(self.lake, found), self.draft.finish(pointer.value)]
+        # E3: namespace and pointer were seen after the name.
+        work.append(self.lake.feature(CatalogReceipts).ensure(found.name.value.last_event))
         await gather_all(work)
 
     async def _finish_index(self, uuid: str) -> None:
@@ -417,7 +427,7 @@ async def discard_creation(lake: Lake, identifier: Identifier, uuid: str, reques
     """
     cell = lake.pointer(uuid)
     found = await cell.read()
-    if found is None or not is_made_by(found, request) or found.value.state in {"live", "dropped"}:
+    if found is None or not is_made_by(found, request) or is_proof(found, request):
         return
     if found.value.state != "killed":
         condemned = await cell.try_swap(replace(found.value, state="condemned"), expected=found.version)

@@ -40,6 +40,7 @@ from sandur.operations.lake import CELLS_MAX, BytesLruCache, Lake, LruCache
 from sandur.operations.tables.names import ResolvedName, name_not_found, namespaces_behind, resolve_name
 from sandur.operations.transactions.resolution import effective_pointer, effective_record
 from sandur.storage.cell import Versioned, gather_all
+from sandur.storage.contract import Version
 
 M = TypeVar("M", TableMetadata, ViewMetadata)
 
@@ -339,9 +340,11 @@ async def current_table(lake: Lake, identifier: Identifier, *, situation: str = 
 
 async def _known_table(lake: Lake, identifier: Identifier, situation: str) -> CurrentTable | None:
     """The document that an earlier load found, if nothing that it depends on has changed; only with instant reads."""
-    head = lake.feature(_validated_heads).get(identifier)
+    head = lake.named_feature(_validated_heads).get(identifier)
     authority = lake.feature(Security).last if lake.access else None
     if head is None or (lake.access and (authority is None or authority.version != head.grants_version)):
+        return None
+    if lake.names and not lake.access and lake.store.version_now(lake.layout.security_manifest()) != head.names_version:
         return None
     # A1, A2: the grants are looked at first, so what the load found was valid at that moment.
     if not await lake.store.are_current(head.versions):
@@ -407,6 +410,7 @@ class _ValidatedHead(NamedTuple):
     versions: Versions
     grants_version: str
     chain: Chain
+    names_version: Version | None
 
 
 def _validated_heads(_lake: Lake) -> LruCache[Identifier, _ValidatedHead]:
@@ -427,7 +431,7 @@ def _remember_head(lake: Lake, authority: Authority | None, chain: Chain, found:
     with contextlib.suppress(Unavailable):  # The load itself has succeeded.
         file_version = store.version_now(key)
     if file_version:
-        lake.feature(_validated_heads)[found.identifier] = _ValidatedHead(
+        lake.named_feature(_validated_heads)[found.identifier] = _ValidatedHead(
             location,
             found.uuid,
             pointer.value.places,
@@ -440,7 +444,14 @@ def _remember_head(lake: Lake, authority: Authority | None, chain: Chain, found:
             ),
             authority.version if authority else "",
             chain,
+            _names_version(lake),
         )
+
+
+def _names_version(lake: Lake) -> Version | None:
+    """The version of the object that has the aliases, as this request read it; None if it does not exist."""
+    held = lake.security().last_seen
+    return held.version if held else None
 
 
 async def _confirm_last_head(lake: Lake, identifier: Identifier) -> str | None:

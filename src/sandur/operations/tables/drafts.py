@@ -112,8 +112,10 @@ def is_made_by(pointer: Versioned[BoundRecord] | None, request: Request) -> bool
 
 
 def is_proof(pointer: Versioned[BoundRecord] | None, request: Request) -> bool:
-    """N7: a pointer of this request that is live or dropped proves that the creation happened."""
-    return pointer is not None and is_made_by(pointer, request) and pointer.value.state in {"live", "dropped"}
+    """N7: a pointer of this request that is live or dropped, or was before (U5), proves that the creation happened."""
+    if pointer is None or not is_made_by(pointer, request):
+        return False
+    return pointer.value.state in {"live", "dropped", "purging"} or bool(pointer.value.life)
 
 
 def name_taken(identifier: Identifier, by: NameRecord, kind: Kind) -> AlreadyExists:

@@ -3,17 +3,21 @@
 import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 from msgspec.structs import replace
 
+from sandur.catalog.events import CatalogEvent, Source
 from sandur.catalog.identifiers import Format, Identifier, Kind
-from sandur.catalog.records import BoundRecord, Claim, NameRecord, PurgeOrder, Request, head_of
+from sandur.catalog.records import BoundRecord, Claim, NameRecord, PurgeOrder, Request, drop_of, head_of
 from sandur.errors import Busy, SwapLost
 from sandur.operations.access import name_chain, read_authority, record_chain, require
+from sandur.operations.events import event_of, name_subject
 from sandur.operations.idempotency import KeyClaim, claim_for, key_hash_of, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import release_places
+from sandur.operations.receipts import CatalogReceipts
 from sandur.operations.tables.documents import TABLES, LoadedTable, load_document, loaded_table
 from sandur.operations.tables.names import (
     ICEBERG,
@@ -28,6 +32,8 @@ from sandur.operations.tables.names import (
 from sandur.operations.transactions.resolution import abort_pending
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT
+
+_DROPPED: Final = frozenset({"dropped", "purging"})
 
 
 async def drop_name(
@@ -46,7 +52,7 @@ async def drop_name(
     """
     claim = claim_for(lake, request, f"drop-{kind}")
     drop_id = key_hash_of(request) or lake.clock.new_id()
-    drop = _Drop(lake, identifier, kind, formats, claim, drop_id, purge=purge)
+    drop = _Drop(lake, identifier, kind, formats, claim, drop_id, request.source, purge=purge)
     try:
         dropped = await run_exactly_once(claim, drop.attempt, drop.replay)
     finally:
@@ -76,6 +82,7 @@ class _Drop:
     formats: Collection[Format]
     claim: KeyClaim
     id: str
+    source: Source
     purge: bool
 
     async def attempt(self, continued: Claim | None) -> Versioned[BoundRecord] | None:
@@ -83,13 +90,18 @@ class _Drop:
         _, live = await gather_all((update.mark(self.lake, self.identifier, self.id), self._find_live()))  # I1
         async for _ in Attempts(self.lake.clock):
             pinned = self.claim.pinned_uuid
-            if live and pinned in {None, live.uuid}:
+            if live and self._is_pinned(live):
                 await self._authorize(live)
-                await self.claim.take(uuid=live.uuid)  # D2: the table of the claim, and no other with that name.
-                if pointer := await self._drop_live(live):
+                event = await self._event(live)
+                # D2: the table of the claim, and no other with that name. E7: every event that was tried.
+                await self.claim.take(uuid=live.uuid, life=live.name.value.life, event=event)
+                if pointer := await self._drop_live(live, event):
                     return pointer
             elif pinned and (earlier := await self._find_dropped(pinned)):
                 return earlier
+            elif pinned and await self._has_receipt(pinned):
+                await self.lake.background.run("finish drop", self.claim.finish())
+                return await self.read_pointer(pinned)
             else:
                 raise name_not_found(self.identifier, self.kind)
             live = await self._find_live()
@@ -122,17 +134,32 @@ class _Drop:
     async def _find_dropped(self, uuid: str) -> Versioned[BoundRecord] | None:
         """What an earlier attempt dropped: a request that reuses the name first records that at the pointer (G6)."""
         pointer = await self.read_pointer(uuid)
-        if pointer is None or (pointer.value.state, pointer.value.by) != ("dropped", self.id):
+        if pointer is None or not _is_dropped_by(pointer.value, self.id):
             return None
         await self.lake.background.run("finish drop", self.claim.finish())
         return pointer
+
+    def _is_pinned(self, live: ResolvedName) -> bool:
+        """D2, E7: whether the claim is about this table, and about this life of it."""
+        held = self.claim.held
+        return held is None or (held.value.uuid, held.value.life) == (live.uuid, live.name.value.life)
+
+    async def _event(self, live: ResolvedName) -> CatalogEvent | None:
+        name = live.name.value
+        subject = name_subject(self.identifier, name)
+        return await event_of(self.lake, "dropped", subject, self.source, before=name.last_event)
+
+    async def _has_receipt(self, uuid: str) -> bool:
+        """E7: whether an event of this claim has a receipt. Asked after name and pointer: evidence moves this way."""
+        tried = self.claim.held.value.events if self.claim.held else ()
+        return any(await gather_all(self.lake.feature(CatalogReceipts).exists(uuid, one) for one in tried))
 
     async def read_pointer(self, uuid: str) -> Versioned[BoundRecord] | None:
         """The pointer of that uuid in any of the formats: the claim records only the uuid."""
         found = await gather_all(self.lake.bound_record(uuid, one).read() for one in self.formats)
         return next((pointer for pointer in found if pointer), None)
 
-    async def _drop_live(self, live: ResolvedName) -> Versioned[BoundRecord] | None:
+    async def _drop_live(self, live: ResolvedName, event: CatalogEvent | None) -> Versioned[BoundRecord] | None:
         """D3, D4: swap the name, then the pointer; None if the swap was lost."""
         record = live.name.value
         dropped = replace(
@@ -143,10 +170,11 @@ class _Drop:
             renamed_by=None,
             by=self.id,
             updated_ms=self.lake.clock.now_ms(),
+            last_event=event,
         )
         cell = self.lake.name(self.identifier)
         if self.purge:
-            await queue_purge(self.lake, live, drop=self.id)
+            await queue_purge(self.lake, live, drop=event.id if event else self.id)  # U6
         try:
             await cell.swap(dropped, expected=live.name.version)  # The drop happens here.
         except SwapLost as lost:
@@ -155,8 +183,10 @@ class _Drop:
             found = await cell.read()
             if found is None or (found.value.state, found.value.by) != ("dropped", self.id):
                 return await self._find_dropped(live.uuid)
+            dropped = found.value  # Perhaps that of another attempt of this request, with another event.
         pointer = await self._drop_pointer(live, dropped)
-        await self.lake.background.run("finish drop", self.claim.finish())
+        receipt = self.lake.feature(CatalogReceipts).ensure(dropped.last_event)
+        await self.lake.background.run("finish drop", gather_all((self.claim.finish(), receipt)))
         return pointer
 
     async def _drop_pointer(self, live: ResolvedName, dropped: NameRecord) -> Versioned[BoundRecord]:
@@ -164,7 +194,7 @@ class _Drop:
         cell = pointer_cell(self.lake, live.name.value)
         with contextlib.suppress(SwapLost):
             pointer = await abort_pending(self.lake, live.pointer)
-            gone = dropped_record(pointer.value, self.identifier, by=self.id, now_ms=dropped.updated_ms)
+            gone = dropped_record(pointer.value, self.identifier, dropped, now_ms=dropped.updated_ms)
             return await cell.swap(gone, expected=pointer.version)
         await finish_drop(self.lake, self.identifier, dropped)
         found = await cell.read()
@@ -213,4 +243,8 @@ async def _is_due(lake: Lake, table_uuid: str, drop: str) -> bool:
 async def is_drop_confirmed(lake: Lake, order: PurgeOrder) -> bool:
     """Whether the drop that the order belongs to is the one that happened."""
     pointer = await lake.bound_record(order.uuid, order.format).read()
-    return pointer is not None and (pointer.value.state, pointer.value.by) == ("dropped", order.drop)
+    return pointer is not None and pointer.value.state in _DROPPED and drop_of(pointer.value) == order.drop
+
+
+def _is_dropped_by(record: BoundRecord, drop_id: str) -> bool:
+    return record.state in _DROPPED and record.by == drop_id

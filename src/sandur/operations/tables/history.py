@@ -36,6 +36,14 @@ class _Ingestion(NamedTuple):
 _UNKNOWN: Final = _Ingestion()
 
 
+class LoggedVersion(NamedTuple):
+    """A metadata file that is or was current, its time, and the receipt of its commit; None if it is missing."""
+
+    location: str
+    time_ms: int
+    receipt: Receipt | None
+
+
 async def schema_history(lake: Lake, identifier: Identifier) -> Sequence[Row]:
     """Each snapshot with the schema it was written with; a table without snapshots shows its current schema."""
     document = await current_document(lake, identifier)
@@ -116,15 +124,25 @@ def _spec(metadata: TableMetadata, spec_id: int | None) -> Row:
 
 async def _ingestions(lake: Lake, document: Document[TableMetadata]) -> Mapping[int, _Ingestion]:
     """The commits that added snapshots, by snapshot, as far as the receipts of the metadata log show them."""
+    return ingestions_of([one.receipt for one in await logged_versions(lake, document) if one.receipt])
+
+
+async def logged_versions(
+    lake: Lake, document: Document[TableMetadata], *, newest: int = _LOG_ENTRIES_MAX
+) -> Sequence[LoggedVersion]:
+    """The versions that the metadata log names and the current one, oldest first, with their receipts, in one round.
+
+    Of a longer log only the `newest`.
+    """
     metadata = document.metadata
     logged = [(entry.metadata_file, entry.timestamp_ms) for entry in metadata.metadata_log]
     logged.append((document.location, metadata.last_updated_ms))
-    newest = logged[-_LOG_ENTRIES_MAX:]
-    found = await _receipts(lake, [AttemptedFile(location, time_ms) for location, time_ms in newest])
+    read = logged[-min(newest, _LOG_ENTRIES_MAX) :]
+    found = await _receipts(lake, [AttemptedFile(location, time_ms) for location, time_ms in read])
     if None in found:  # The receipt of a registered file has another key.
-        registered = [AttemptedFile(*entry, registration=metadata.table_uuid or "") for entry in newest]
+        registered = [AttemptedFile(*entry, registration=metadata.table_uuid or "") for entry in read]
         found = [one or other for one, other in zip(found, await _receipts(lake, registered), strict=True)]
-    return ingestions_of([receipt for receipt in found if receipt])
+    return [LoggedVersion(*entry, receipt) for entry, receipt in zip(read, found, strict=True)]
 
 
 async def _receipts(lake: Lake, tried: Sequence[AttemptedFile]) -> Sequence[Receipt | None]:

@@ -14,7 +14,9 @@ from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace
 from sandur.catalog.locations import checked_location, folder_name, generated_location, normalize_location
 from sandur.catalog.records import BoundRecord, Catalog, NameRecord, NamespaceRecord, Pointer
 from sandur.errors import Busy, NotFound, SwapLost
+from sandur.operations.events import adoption_of, name_subject
 from sandur.operations.lake import Lake
+from sandur.operations.receipts import CatalogReceipts
 from sandur.operations.transactions.resolution import (
     TRIES_MAX,
     abort_pending,
@@ -50,6 +52,12 @@ class ResolvedName(NamedTuple):
         """The pointer of an Iceberg table or view; None for a record of another format."""
         record = self.pointer.value
         return Versioned(record, self.pointer.version) if isinstance(record, Pointer) else None
+
+    @property
+    def published_uuid(self) -> str:
+        """The uuid in the pipeline's datasets: that of an Iceberg table's metadata, or that of the record."""
+        pointer = self.iceberg_pointer
+        return pointer.value.table_uuid if pointer else self.uuid
 
     def is_a(self, kind: Kind, formats: Collection[Format] = ICEBERG) -> bool:
         """Whether it is of that kind, and of a format that the caller supports."""
@@ -123,8 +131,9 @@ async def allowed_roots(lake: Lake, catalog: str) -> tuple[str, ...]:
 
 
 def catalog_home(lake: Lake, name: str) -> str:
-    """The folder of a catalog in the catalog's own store: its root, unless it has one elsewhere."""
-    return f"{lake.area}/{folder_name(name)}"
+    """The folder of a catalog in its own store: its root, unless it has one elsewhere. No rename changes it."""
+    (key,) = lake.layout.aliases.key_path((name,))
+    return f"{lake.area}/{folder_name(key)}"
 
 
 def default_location(lake: Lake, identifier: Identifier, uuid: str) -> str:
@@ -165,8 +174,10 @@ async def resolve_name(lake: Lake, identifier: Identifier, *, prefetch: Prefetch
         if name is None:
             return None
         if name.value.state == "active" or await _is_visible(lake, identifier, name):
+            if pointer is None and lake.names:  # X2: the name is new to this server.
+                pointer, _ = await gather_all((_read_pointer(lake, name.value, prefetch), _look_at_names(lake)))
             pointer = pointer or await _read_pointer(lake, name.value, prefetch)
-            return ResolvedName(identifier, name, pointer) if pointer and is_alive(pointer) else None
+            return ResolvedName(identifier, name, pointer) if pointer and is_alive_as(name.value, pointer) else None
         if name.value.state not in {"moving", "pending"}:
             return None
         # R7, T6: the other side may be missing because it is finished. Only the same entry read twice means no.
@@ -174,6 +185,12 @@ async def resolve_name(lake: Lake, identifier: Identifier, *, prefetch: Prefetch
         if again is None or again.version == name.version:
             return None
     raise Busy(f"{identifier}: other requests keep changing the name")
+
+
+async def _look_at_names(lake: Lake) -> None:
+    """X2: after a name was read that this server did not know, its containers still have the names of the request."""
+    if lake.names and lake.names.is_read:
+        await lake.names.look(lake)
 
 
 async def _is_visible(lake: Lake, identifier: Identifier, name: Versioned[NameRecord]) -> bool:
@@ -207,7 +224,12 @@ async def _has_moved(lake: Lake, moving: NameRecord) -> bool:
 
 
 def is_alive(pointer: Versioned[BoundRecord] | None) -> bool:
-    return pointer is not None and pointer.value.state not in {"dropped", "killed"}
+    return pointer is not None and pointer.value.state not in {"dropped", "purging", "killed"}
+
+
+def is_alive_as(name: NameRecord, pointer: Versioned[BoundRecord]) -> bool:
+    """U1: a name shows a table only in the life that it was written for."""
+    return is_alive(pointer) and pointer.value.life == name.life
 
 
 def pointer_cell(lake: Lake, name: NameRecord) -> Cell[BoundRecord]:
@@ -218,13 +240,19 @@ def pointer_cell(lake: Lake, name: NameRecord) -> Cell[BoundRecord]:
 async def settle_name(lake: Lake, identifier: Identifier, *, dropping: str | None = None) -> NameSlot:
     """Finish what others left half done under a name, before the caller relies on it or reuses it.
 
+    When this returns, the receipt of the event in the name exists, so that the caller may move the name past it
+    (E2). A name that lives and is older than events is adopted (V5).
+
     `dropping` is the id of the namespace that the caller drops. A `new` name made for that id counts as its child
-    without asking the namespace; one made for an earlier namespace of that name does not (N6 id).
+    without asking the namespace; one made for an earlier namespace of that name does not (N6 id). Then the name is only
+    looked at, and no receipt is written.
     Raises Busy if others keep changing the name.
     """
     cell = lake.name(identifier)
     async for _ in Attempts(lake.clock):
-        name, pointer = await cell.read_with(functools.partial(pointer_cell, lake))  # C2
+        reading = cell.read_with(functools.partial(pointer_cell, lake))  # C2
+        receipt = _receipt_before(lake, cell) if dropping is None else None
+        name, pointer = await reading if receipt is None else (await gather_all((reading, receipt)))[0]
         if name is None:
             return NameSlot(ABSENT, None)
         try:
@@ -249,7 +277,8 @@ async def _settle_once(
     match record.state:
         case "free" | "dropped" | "moved":
             if record.state == "dropped":  # G6: finish the operation that ended a name, before the name is reused.
-                await finish_drop(lake, identifier, record)
+                receipt = _write_receipt(lake, record, dropping)  # E2, E8
+                await gather_all((finish_drop(lake, identifier, record), receipt))
             await _finish_rename(lake, record)
             return NameSlot(name.version, None)
         case "new" if dropping is not None:
@@ -265,8 +294,56 @@ async def _settle_once(
                 return NameSlot(name.version, None) if again and again.version == name.version else None
             if record.state == "moving":
                 name = await lake.name(identifier).swap(active_record(record), expected=name.version)
-    bound = await bind_pointer(pointer_cell(lake, record), pointer, binds=dropping is None)  # N7, N7 pending
+    # N7, N7 pending
+    binding = bind_pointer(pointer_cell(lake, record), pointer, binds=dropping is None, life=record.life)
+    return await _settle_live(lake, identifier, name, binding, dropping)
+
+
+async def _settle_live(
+    lake: Lake,
+    identifier: Identifier,
+    name: Versioned[NameRecord],
+    binding: Awaitable[Versioned[BoundRecord] | None],
+    dropping: str | None,
+) -> NameSlot:
+    """A name that counts: its pointer is bound, and the receipt of its event exists."""
+    record = name.value
+    if record.state == "active":
+        bound, _ = await gather_all((binding, _write_receipt(lake, record, dropping)))
+    else:  # E3: only now it is certain that it happened.
+        bound = await binding
+        await _write_receipt(lake, record if bound else None, dropping)
+    if bound and dropping is None and record.last_event is None:
+        name = await _adopt_name(lake, identifier, name)
     return NameSlot(name.version, ResolvedName(identifier, name, bound) if bound else None)
+
+
+def _receipt_before(lake: Lake, cell: Cell[NameRecord]) -> Awaitable[None] | None:
+    """E2: the receipt of the event in the name as it was read last; None if it is known to exist.
+
+    It is written beside the read, which mostly finds the same event. That event happened, whatever is in the name now.
+    """
+    seen = cell.last_seen
+    event = seen.value.last_event if seen and seen.value.state in {"active", "dropped"} else None
+    receipts = lake.feature(CatalogReceipts)
+    return None if event is None or receipts.is_known(event) else receipts.ensure(event)
+
+
+async def _write_receipt(lake: Lake, record: NameRecord | None, dropping: str | None) -> None:
+    """E2: write the receipt of what happened under the name, unless the caller only looks at it."""
+    if record and dropping is None:
+        await lake.feature(CatalogReceipts).ensure(record.last_event)
+
+
+async def _adopt_name(lake: Lake, identifier: Identifier, name: Versioned[NameRecord]) -> Versioned[NameRecord]:
+    """V5: the first event of a name that is older than events, in a swap of its own: slower swaps of it lose."""
+    event = await adoption_of(lake, name_subject(identifier, name.value))
+    if event is None:
+        return name
+    adopted = replace(active_record(name.value), last_event=event)
+    swapped = await lake.name(identifier).swap(adopted, expected=name.version)
+    await lake.feature(CatalogReceipts).ensure(event)
+    return swapped
 
 
 async def _force_decision(lake: Lake, name: Versioned[NameRecord]) -> None:
@@ -278,7 +355,7 @@ async def _force_decision(lake: Lake, name: Versioned[NameRecord]) -> None:
 
 
 def active_record(record: NameRecord) -> NameRecord:
-    """The same name with nothing left to confirm."""
+    """The same name with nothing left to confirm. It keeps its event (E4)."""
     return replace(
         record,
         state="active",
@@ -289,6 +366,11 @@ def active_record(record: NameRecord) -> NameRecord:
         attempt="",
         by="",
     )
+
+
+def freed_record(record: NameRecord) -> NameRecord:
+    """The name of a creation or rename that did not happen: it has no event (E3)."""
+    return replace(record, state="free", last_event=None)
 
 
 async def activate_name(lake: Lake, found: ResolvedName) -> None:
@@ -322,41 +404,70 @@ async def _fence_rename(lake: Lake, moving: NameRecord) -> None:
         await cell.swap(other.value, expected=other.version)
 
 
-async def bind_pointer(cell: Cell[B], found: Versioned[B] | None = None, *, binds: bool = True) -> Versioned[B] | None:
-    """Return the pointer if it is alive, without the mark `condemned`; None if it is not alive.
+async def bind_pointer(
+    cell: Cell[B], found: Versioned[B] | None = None, *, binds: bool = True, life: str = ""
+) -> Versioned[B] | None:
+    """Return the pointer if it is alive in that life (U1), without the mark `condemned`; None if it is not.
 
     With `binds`, an unbound pointer becomes live, which proves that its creation happened (N7). Every writer that
     changes a `new` name does this first. `found` is the pointer as the caller has just read it, if it has.
     """
 
     def bind(record: B | None) -> B | None:
-        if record is None or record.state in {"live", "dropped", "killed"}:
+        if record is None or record.state not in {"unbound", "condemned"} or record.life != life:
             return None
         if record.state == "unbound" and not binds:
             return None
-        return replace(record, state="live" if binds else "unbound")
+        if not binds:
+            return replace(record, state="unbound")
+        # The event of its last drop is over: the name has the event of its return, which follows that one.
+        return replace(record, state="live", last_event=None)
 
     bound = await cell.update(bind, is_idempotent=True, found=found)
-    return bound if is_alive(bound) else None
+    return bound if bound and is_alive(bound) and bound.value.life == life else None
 
 
 async def finish_drop(lake: Lake, identifier: Identifier, dropped: NameRecord) -> None:
-    """D4: when this returns, the pointer of a dropped name is dropped too and never lives again."""
+    """D4: when this returns, the pointer of a dropped name is dropped too, in the life of that name only (U1)."""
     cell = pointer_cell(lake, dropped)
     async for _ in Attempts(lake.clock):
         found = await cell.read()
-        if found is None or not is_alive(found):
+        if found is None or not is_alive_as(dropped, found):
             return
         pointer = await abort_pending(lake, found)
-        gone = dropped_record(pointer.value, identifier, by=dropped.by, now_ms=lake.clock.now_ms())
+        gone = dropped_record(pointer.value, identifier, dropped, now_ms=lake.clock.now_ms())
         if await cell.try_swap(gone, expected=pointer.version):
             return
     raise Busy(f"table {dropped.uuid}: other requests keep changing its pointer")
 
 
-def dropped_record(record: BoundRecord, identifier: Identifier, *, by: str, now_ms: int) -> BoundRecord:
-    """The record of a dropped table: it keeps its head, the request that dropped it, and the last name."""
-    return replace(record, state="dropped", dropped_as=identifier, by=by, updated_ms=now_ms)
+def dropped_record(record: BoundRecord, identifier: Identifier, name: NameRecord, *, now_ms: int) -> BoundRecord:
+    """The record of a dropped table: it keeps its head, its last name, and of that name the request and event (E6)."""
+    return replace(
+        record, state="dropped", dropped_as=identifier, by=name.by, updated_ms=now_ms, last_event=name.last_event
+    )
+
+
+async def take_back(lake: Lake, cell: Cell[B], found: Versioned[B]) -> bool | None:
+    """GC2 for a half-done undrop (U4): mark the pointer, settle the name, then make it `dropped` again (U5).
+
+    False if the name leads to the record, None if a swap was lost.
+    """
+    marked: Versioned[B] | None = found
+    if found.value.state != "condemned":
+        marked = await cell.try_swap(replace(found.value, state="condemned"), expected=found.version)
+    if marked is None:
+        return None
+    if made_for := marked.value.made_for:
+        live = (await settle_name(lake, made_for)).live
+        if live and (live.uuid, live.name.value.life) == (marked.value.uuid, marked.value.life):
+            return False
+    return True if await cell.try_swap(dropped_again(marked.value), expected=marked.version) else None
+
+
+def dropped_again(record: B) -> B:
+    """U5: the record of an undrop that did not happen: dropped as before, by the same drop."""
+    return replace(record, state="dropped")
 
 
 def namespaces_behind(lake: Lake, found: ResolvedName) -> Sequence[tuple[str, Version]] | None:

@@ -1,5 +1,6 @@
 """Register an existing metadata file as a table or view, or as the new head of an existing table."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,6 +41,7 @@ from sandur.operations.tables.documents import (
     M,
     cache_document,
     is_gzip,
+    load_document,
     loaded_table,
     missing_file,
     replayed_document,
@@ -55,6 +57,7 @@ from sandur.operations.tables.names import (
     namespace_not_found,
     resolve_name,
 )
+from sandur.operations.tables.swept import check_not_swept, swept_list_of
 from sandur.operations.tables.views import LoadedView, loaded_view
 from sandur.operations.transactions.resolution import effective_pointer, resolve_pending
 from sandur.storage.cell import Attempts, gather_all
@@ -84,7 +87,7 @@ async def register_table(
     await _check_file(lake, namespace.catalog, document, uuid)
     if overwrite and (replaced := await _replace_head(lake, identifier, document, request)):
         return loaded_table(lake, replaced)
-    draft = _draft(lake, TABLES, request, document, uuid)
+    draft = dataclasses.replace(_draft(lake, TABLES, request, document, uuid), swept=await swept_list_of(lake, uuid))
     return loaded_table(lake, await Creation(lake, identifier, draft, request, REGISTER).run())
 
 
@@ -214,6 +217,9 @@ class _Replacement:
             await self.claim.done(uuid=found.uuid, location=self.document.location)
             return True
         try:
+            if pointer.value.swept:
+                known = await load_document(self.lake, TABLES, before.metadata_location)
+                await check_not_swept(self.lake, pointer.value, known.metadata, self.document.metadata)  # O5
             added = await self._claim_places(pointer.value)
         except Invalid as error:
             await self.claim.done(uuid=found.uuid, error=error)  # G3

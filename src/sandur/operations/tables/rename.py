@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from sandur.catalog.events import CatalogEvent
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.records import Claim, NameRecord, Request
 from sandur.errors import AlreadyExists, Busy, Forbidden, NotFound, OutcomeUnknown, SandurError, SwapLost
@@ -18,9 +19,11 @@ from sandur.operations.access import (
     require,
     resolve_authorized,
 )
+from sandur.operations.events import event_of, name_subject
 from sandur.operations.idempotency import KeyClaim, claim_for, key_hash_of, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
+from sandur.operations.receipts import CatalogReceipts
 from sandur.operations.tables.names import (
     ICEBERG,
     RENAME,
@@ -28,6 +31,7 @@ from sandur.operations.tables.names import (
     ResolvedName,
     active_record,
     confirm_namespace,
+    freed_record,
     name_not_found,
     namespace_not_found,
     pointer_cell,
@@ -109,9 +113,12 @@ class _Rename:
                 continue
             if isinstance(plan, _Refusal):
                 raise plan.error
-            rename_id = self.lake.clock.new_id()
-            await self.claim.take(uuid=plan.source.uuid, rename_id=rename_id)  # R8 all, R8 fence
-            if await self._move(plan, rename_id):
+            event = await self._event(plan)
+            rename_id = event.id if event else self.lake.clock.new_id()
+            life = plan.source.name.value.life
+            # R8 all, R8 fence, E7
+            await self.claim.take(uuid=plan.source.uuid, life=life, rename_id=rename_id, event=event)
+            if await self._move(plan, rename_id, event):
                 return plan.source.uuid
         raise Busy(f"{self.source}: other requests keep changing the names")
 
@@ -149,8 +156,10 @@ class _Rename:
                 settle_name(self.lake, self.target),
             )
         )
-        live, pinned = source.live, self.claim.pinned_uuid
-        if live is None or not live.is_a(self.kind, self.formats) or (pinned and live.uuid != pinned):  # R8 pin
+        live, held = source.live, self.claim.held
+        if live is None or not live.is_a(self.kind, self.formats):
+            return _Refusal(name_not_found(self.source, self.kind))
+        if held and (held.value.uuid, held.value.life) != (live.uuid, live.name.value.life):  # R8 pin, E7
             return _Refusal(name_not_found(self.source, self.kind))
         await self._authorize(live, namespace.value.id if namespace else None)
         if namespace is None:
@@ -185,16 +194,27 @@ class _Rename:
         text = f"Cannot rename {self.source} to {self.target}. {kind.capitalize()} already exists"
         return _Refusal(AlreadyExists(text, subject=kind))
 
+    async def _event(self, plan: _Plan) -> CatalogEvent | None:
+        """E5: the event lies on the new name; the old name proves it."""
+        old = plan.source.name.value
+        subject = name_subject(self.target, old)._replace(renamed_from=self.source)
+        return await event_of(self.lake, "renamed", subject, self.request.source, before=old.last_event)
+
     async def _is_proven(self) -> bool:
-        """R8 proof: only a name that is `moved` by a rename of this claim proves the rename."""
-        renames = self.claim.held.value.renames if self.claim.held else ()
-        return bool(renames) and await self._is_moved_by(renames)
+        """R8 proof: a name that is `moved` by a rename of this claim proves the rename; later its receipt does (E7)."""
+        claim = self.claim.held.value if self.claim.held else None
+        if claim is None or not claim.renames:
+            return False
+        if await self._is_moved_by(claim.renames):
+            return True
+        receipts = self.lake.feature(CatalogReceipts)
+        return any(await gather_all(receipts.exists(claim.uuid, tried) for tried in claim.events))
 
     async def _is_moved_by(self, renames: Collection[str]) -> bool:
         old = await self.lake.name(self.source).read()
         return old is not None and old.value.state == "moved" and old.value.rename_id in renames
 
-    async def _move(self, plan: _Plan, rename_id: str) -> bool:
+    async def _move(self, plan: _Plan, rename_id: str, event: CatalogEvent | None) -> bool:
         """R2–R5; False if the rename definitely did not happen and may be planned again."""
         source, target = self.lake.name(self.source), self.lake.name(self.target)
         moving = replace(
@@ -206,19 +226,21 @@ class _Rename:
             rename_id=rename_id,
             renamed_by=self.request.source.principal,
             updated_ms=self.lake.clock.now_ms(),
+            last_event=event,
         )
         new = await target.try_swap(moving, expected=plan.expected)  # R2
         if new is None:
             return False
         if not await confirm_namespace(self.lake, self.target.namespace, plan.namespace_id):  # R3
-            await target.try_swap(replace(new.value, state="free"), expected=new.version)
+            await target.try_swap(freed_record(new.value), expected=new.version)
             raise namespace_not_found(self.target.namespace)
-        moved = replace(moving, state="moved", other=self.target, other_version="", by=key_hash_of(self.request) or "")
+        by = key_hash_of(self.request) or ""
+        moved = replace(moving, state="moved", other=self.target, other_version="", by=by, last_event=None)
         try:
             await source.swap(moved, expected=plan.source.name.version)  # R4: the rename happens here.
         except SwapLost as lost:
             if lost.is_definite:
-                await target.try_swap(replace(new.value, state="free"), expected=new.version)
+                await target.try_swap(freed_record(new.value), expected=new.version)
                 return False
             if not await self._is_moved_by({rename_id}):
                 raise OutcomeUnknown(f"{self.source}: the answer to the rename was lost") from lost
@@ -226,6 +248,6 @@ class _Rename:
         return True
 
     async def _finish(self, new: Versioned[NameRecord]) -> None:
-        """R5, after the answer: activate the new name. The old one stays `moved` until it is reused."""
+        """R5, after the answer: activate the new name. The old one stays `moved` until it is reused; it proves (E3)."""
         await self.lake.name(self.target).try_swap(active_record(new.value), expected=new.version)
-        await self.claim.finish()
+        await gather_all((self.claim.finish(), self.lake.feature(CatalogReceipts).ensure(new.value.last_event)))

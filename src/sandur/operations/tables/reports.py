@@ -5,8 +5,9 @@ from typing import Final
 
 import msgspec
 
+from sandur.catalog.events import Source
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import Request, Source
+from sandur.catalog.records import Request
 from sandur.errors import BadRequest, Unavailable
 from sandur.operations.access import resolve_authorized
 from sandur.operations.lake import Lake

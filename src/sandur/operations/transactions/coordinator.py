@@ -16,9 +16,10 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.access import read_authority
+from sandur.operations.commit_queues import CommitQueues
 from sandur.operations.counters import count_commit
 from sandur.operations.idempotency import key_hash_of
-from sandur.operations.lake import CommitQueues, Lake
+from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims
 from sandur.operations.locations.placement import resolve_placed_namespace
 from sandur.operations.name_access import authorize_places

@@ -10,12 +10,14 @@ from typing import Generic, NamedTuple
 
 from msgspec.structs import replace
 
+from sandur.catalog.events import EventSubject
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import BoundRecord, NameRecord, Participant, Pending, Pointer, Request
 from sandur.catalog.security import Authority
 from sandur.errors import Busy, Conflict, Forbidden, NotFound, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.access import name_chain, namespace_chain, record_chain, require
+from sandur.operations.events import event_of
 from sandur.operations.index import update
 from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import Lake
@@ -28,7 +30,7 @@ from sandur.operations.locations.placement import (
     resolve_placed_namespace,
     uuid_taken,
 )
-from sandur.operations.receipts import Receipts
+from sandur.operations.receipts import CatalogReceipts, Receipts
 from sandur.operations.tables.changes import Change
 from sandur.operations.tables.commit import Base, Draft, claim_added, commit_time_ms, draft_next, read_base
 from sandur.operations.tables.create import DocumentDraft, create_refusal
@@ -46,12 +48,14 @@ from sandur.operations.tables.names import (
     active_record,
     bind_pointer,
     confirm_namespace,
+    freed_record,
     name_not_found,
     namespace_not_found,
     resolve_name,
     settle_name,
 )
 from sandur.operations.tables.stages import finish_stage
+from sandur.operations.tables.swept import check_not_swept
 from sandur.operations.transactions.resolution import TransactionAge, effective_pointer
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT, Expected
@@ -185,6 +189,7 @@ class ChangedTable(Generic[M]):
     async def _set_pending(self, attempt: Attempt, metadata: M) -> bool:
         """One round: nothing of it is visible before the record commits, so no write has to wait for another."""
         base = self._known_base()
+        await check_not_swept(self.lake, base.pointer.value, base.document.metadata, metadata)  # O5
         added: tuple[str, ...] = ()
         if self.change.sets_paths:  # P9: the claims come before the pending.
             added = await claim_added(self.places, base, metadata, self.request, began_ms=attempt.started_ms)
@@ -278,6 +283,7 @@ class CreatedTable(Generic[M]):
             self.namespace_id = namespace.value.id
             self.refusal = uuid_taken(self.table_uuid) if is_taken else None
         is_left = in_use is not None and self._is_ours(in_use) and in_use.value.state in {"unbound", "condemned"}
+        is_left = is_left and not self.is_applied
         self.left = in_use if is_left else None
         self.uuid = self.table_uuid if in_use is None or is_left else self.lake.clock.new_uuid()
 
@@ -346,6 +352,7 @@ class CreatedTable(Generic[M]):
 
     async def _write_name(self, attempt: Attempt, location: str) -> None:
         """Write the name as `pending`; settle it again if the swap is lost."""
+        subject = EventSubject(self.family.kind, self.uuid, self.identifier, "iceberg")
         wanted = NameRecord(
             state="pending",
             uuid=self.uuid,
@@ -355,6 +362,7 @@ class CreatedTable(Generic[M]):
             attempt=attempt.attempt,
             metadata_location=location,
             updated_ms=self.lake.clock.now_ms(),
+            last_event=await event_of(self.lake, "created", subject, self.request.source),
         )
         cell = self.lake.name(self.identifier)
         expected = self.expected
@@ -401,7 +409,7 @@ class CreatedTable(Generic[M]):
         slot, cell = await settle_name(self.lake, self.identifier), self.lake.name(self.identifier)
         name = await cell.read()
         if slot.live is None and name and (name.value.uuid, name.value.state) == (self.uuid, "pending"):
-            free = replace(name.value, state="free", updated_ms=self.lake.clock.now_ms())
+            free = replace(freed_record(name.value), updated_ms=self.lake.clock.now_ms())
             await cell.try_swap(free, expected=slot.expected)
         await discard_creation(self.lake, self.identifier, self.uuid, self.request)
 
@@ -433,7 +441,7 @@ async def finish_participant(lake: Lake, transaction: str, attempt: str, partici
 
 
 async def _activate_created(lake: Lake, transaction: str, attempt: str, participant: Participant) -> None:
-    """Bind the pointer of what the transaction created (N7 pending), then activate its name."""
+    """Bind the pointer of what the transaction created (N7 pending), activate its name, and write its receipt (E3)."""
 
     async def activate(name: NameRecord | None) -> NameRecord | None:
         if name is None or (name.state, name.transaction, name.attempt) != ("pending", transaction, attempt):
@@ -441,6 +449,7 @@ async def _activate_created(lake: Lake, transaction: str, attempt: str, particip
         pointer = await bind_pointer(lake.pointer(participant.uuid))
         if pointer and pointer.value.head:
             await lake.feature(Receipts).ensure(pointer.value.table_uuid, pointer.value.head)
+        await lake.feature(CatalogReceipts).ensure(name.last_event)
         return active_record(name)
 
     await lake.name(participant.identifier).update(activate, is_idempotent=True)

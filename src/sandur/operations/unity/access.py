@@ -45,7 +45,7 @@ async def load_user(lake: Lake, id_: str) -> Principal:
 
 
 async def find_own_user(lake: Lake, name: str) -> Principal | None:
-    """The registered principal of the caller; without authentication, the user of that name. None if there is none."""
+    """The registered principal of the caller; without authentication, the user of that name. None if not registered."""
     authority = await current_authority(lake)
     if lake.access is None:
         return authority.principal_named(name)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sandur.catalog import privileges
+from sandur.catalog.events import Source
 from sandur.catalog.identifiers import checked_uuid
 from sandur.catalog.location_claims import Seen
 from sandur.catalog.locations import (
@@ -14,7 +15,6 @@ from sandur.catalog.locations import (
     normalize_location,
 )
 from sandur.catalog.privileges import Link, Rule, SecurableType
-from sandur.catalog.records import Source
 from sandur.catalog.storage_profiles import StorageCredential
 from sandur.catalog.storage_registry import checked_url
 from sandur.errors import Forbidden, Invalid, NotFound, Unsupported

@@ -14,6 +14,7 @@ from sandur.catalog.records import BoundRecord, Catalog, DeltaTable, NamespaceRe
 from sandur.delta.columns import decode_columns
 from sandur.errors import Invalid, NotFound
 from sandur.operations.access import Security, require, resolve_authorized
+from sandur.operations.containers.records import visible_properties
 from sandur.operations.lake import Lake
 from sandur.operations.security import current_authority
 from sandur.operations.tables.documents import TABLES, VIEWS, load_document
@@ -153,6 +154,8 @@ async def _governance(lake: Lake, type_: SecurableType, full_name: str, target: 
         if record is None:
             return Governance(securable_type=type_, full_name=full_name, tags={})
         fields = {name: value for name, value in entity_fields(full_name, record).items() if name != "name"}
+        if isinstance(record, NamespaceRecord):  # Clients of Iceberg set it as a property.
+            fields["comment"] = visible_properties(record).get("comment")
         return Governance(securable_type=type_, full_name=full_name, tags=record.tags, **fields)
     return await _of_named(lake, type_, target.found)
 

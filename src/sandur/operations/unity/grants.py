@@ -15,6 +15,7 @@ from sandur.catalog.grants import (
     check_changes,
     effective_privileges,
     subject_id,
+    subject_name,
 )
 from sandur.catalog.identifiers import Identifier, Kind, parse_full_name, parse_schema_name
 from sandur.catalog.privileges import Chain, Link, SecurableType
@@ -86,6 +87,36 @@ async def load_grants(lake: Lake, securable_type: SecurableType, full_name: str)
     if access is None or authority.decide(access.caller, target.chain, access.rule("all")).outcome == "allowed":
         return assignments_of(authority, granted)
     return assignments_of(authority, granted, authority.subjects(access.caller))
+
+
+class LinkGrants(NamedTuple):
+    """The grants on one securable of a chain. `is_whole`: all of them; otherwise only those of the caller."""
+
+    type: SecurableType
+    name: str
+    owner: str
+    assignments: Assignments
+    is_whole: bool
+
+
+async def load_grant_chain(lake: Lake, securable_type: SecurableType, full_name: str) -> Sequence[LinkGrants]:
+    """The grants on a securable and on everything above it, from the metastore down: all that it inherits.
+
+    Who may change the grants on one of them gets all of its grants, and every other caller its own ones.
+    """
+    authority = await current_authority(lake)
+    target = await find_target(lake, authority, securable_type, full_name)
+    require(lake, authority, target.chain, missing=target.missing)
+    return [_link_grants(lake, authority, target.chain[: place + 1]) for place in range(len(target.chain))]
+
+
+def _link_grants(lake: Lake, authority: Authority, chain: Chain) -> LinkGrants:
+    link, access = chain[-1], lake.access
+    granted = authority.granted(link.id)
+    is_whole = access is None or authority.decide(access.caller, chain, access.rule("all")).outcome == "allowed"
+    only = None if is_whole or access is None else authority.subjects(access.caller)
+    owner = subject_name(authority, link.owner) if link.owner else ""
+    return LinkGrants(link.type, link.name, owner, assignments_of(authority, granted, only), is_whole)
 
 
 async def update_grants(

@@ -37,7 +37,7 @@ class ListPage(NamedTuple):
 
 
 async def list_catalogs(lake: Lake, request: ListRequest) -> ListPage:
-    return await _read_list(lake, CATALOGS, "catalogs", request, _find_metastore)
+    return await _read_list(lake, CATALOGS, "catalogs", request, find_metastore)
 
 
 async def list_schemas(lake: Lake, catalog: str, request: ListRequest) -> ListPage:
@@ -83,7 +83,7 @@ async def _schemas_from(
 ) -> AsyncIterator[tuple[Namespace, str | None]]:
     """The schemas from that of the page token on; for that one also the name after which its page begins."""
     last_catalog, last_schema, last_name = last
-    for found in [catalog] if catalog else await _names(lake, CATALOGS, _find_metastore):
+    for found in [catalog] if catalog else await _names(lake, CATALOGS, find_metastore):
         if found < last_catalog:
             continue
         for schema in await _names(lake, namespaces_scope(found, None), partial(find_catalog, lake, found)):
@@ -98,7 +98,7 @@ async def _names(lake: Lake, scope: Scope, find_container: FindContainer) -> Seq
         page = await read_visible_page(
             lake, scope, find_container, last=None, wanted=None, accepts=lambda entry: has_full_name(entry.name)
         )
-        return [entry.name for entry in page.entries]
+        return sorted(entry.name for entry in page.entries)
     return ()
 
 
@@ -118,7 +118,7 @@ async def _read_schema(
     return EntriesPage((), None)
 
 
-async def _find_metastore() -> Container:
+async def find_metastore() -> Container:
     async def chain(authority: Authority) -> Chain:
         return (authority.metastore,)
 

@@ -1,6 +1,5 @@
 """Versions of registered models: numbered by their model, one record each."""
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple
@@ -11,8 +10,9 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import check_length
 from sandur.catalog.paging import decode_page_token, encode_page_token
 from sandur.catalog.records import ModelVersion, Request, Securable
-from sandur.errors import Conflict, Invalid, NotFound, SwapLost
+from sandur.errors import Conflict, Invalid, NotFound
 from sandur.operations.containers.records import RecordChange
+from sandur.operations.events import version_subject
 from sandur.operations.index.truth import list_keys
 from sandur.operations.lake import Lake
 from sandur.operations.unity.lists import ListRequest
@@ -65,9 +65,8 @@ async def create_version(lake: Lake, model: Identifier, wanted: NewVersion, requ
             raise Invalid(f"Version {found.version} of model {model} was created by another request")
         return version
 
-    return await RecordChange(
-        lake, _cell(lake, reserved, version.version), request, "create-model-version", decide
-    ).run()
+    cell, subject = _cell(lake, reserved, version.version), partial(version_subject, model)
+    return await RecordChange(lake, cell, request, "create-model-version", decide, subject=subject).run()
 
 
 async def load_version(lake: Lake, model: Identifier, number: int, *, situation: str = "") -> ModelVersion:
@@ -123,9 +122,12 @@ async def drop_version(lake: Lake, model: Identifier, number: int, request: Requ
 
 
 async def drop_model(lake: Lake, model: Identifier, *, force: bool, request: Request) -> None:
-    """Drop a model; Conflict if it has versions, without `force`. A version created meanwhile is dropped too."""
+    """Drop a model; Conflict if it has versions, without `force`. A version created meanwhile is dropped too.
+
+    The versions stay with the record of the model, which an undrop brings back; its janitor deletes both.
+    """
     try:
-        record = await load_securable(lake, model, "model")
+        await load_securable(lake, model, "model")
     except NotFound:
         if request.key is None:
             raise
@@ -136,21 +138,11 @@ async def drop_model(lake: Lake, model: Identifier, *, force: bool, request: Req
             version = first.versions[0].version
             raise Conflict(f"Model {model} has versions, the first is {version}; force=true deletes them too")
     await drop_securable(lake, model, "model", request)
-    await lake.background.run("delete model versions", _delete_versions(lake, record))
     return None
 
 
-async def _delete_versions(lake: Lake, record: Securable) -> None:
-    """Delete the versions of a dropped model: no request can reach them."""
-    async for key in list_keys(lake, lake.layout.model_versions_folder(record.uuid)):
-        cell = _cell_at(lake, key)
-        if found := await cell.read():
-            with contextlib.suppress(SwapLost):
-                await cell.empty(expected=found.version)
-
-
 async def _reserve_number(lake: Lake, model: Identifier, request: Request) -> Securable:
-    """Take the next version number of the model."""
+    """Take the next version number of the model. It is no event: the creation of the version is one."""
     record = await load_securable(lake, model, "model")
 
     def decide(found: Securable | None) -> Securable:
@@ -191,8 +183,15 @@ async def _change(
             return found
         return replace(changed, changed_ms=lake.clock.now_ms(), changed_by=request.source.principal)
 
-    cell = _cell(lake, record, number)
-    return await RecordChange(lake, cell, request, operation, decide, authorize=_authorize(lake, model)).run()
+    return await RecordChange(
+        lake,
+        _cell(lake, record, number),
+        request,
+        operation,
+        decide,
+        authorize=_authorize(lake, model),
+        subject=partial(version_subject, model),
+    ).run()
 
 
 def _cell(lake: Lake, record: Securable, number: int) -> Cell[ModelVersion]:

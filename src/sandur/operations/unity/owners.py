@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from sandur.catalog.events import EventSubject
 from sandur.catalog.grants import subject_id
-from sandur.catalog.identifiers import Identifier, parse_schema_name
+from sandur.catalog.identifiers import Identifier, Namespace, parse_schema_name
 from sandur.catalog.index import CATALOGS, Place, place_of
 from sandur.catalog.privileges import SecurableType
 from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Request, Securable
@@ -17,8 +19,18 @@ from sandur.catalog.storage_registry import Credential, ExternalLocation, Storag
 from sandur.catalog.users import user_not_found
 from sandur.operations.access import Security, require
 from sandur.operations.containers.records import RecordChange
+from sandur.operations.events import (
+    catalog_subject,
+    changed_fields,
+    event_of,
+    namespace_subject,
+    record_subject,
+    storage_subject,
+    with_event,
+)
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
+from sandur.operations.receipts import CatalogReceipts
 from sandur.operations.security import SecurityChange, SecurityEdit
 from sandur.operations.tables.names import pointer_cell
 from sandur.operations.unity.grants import Target, find_target
@@ -57,6 +69,10 @@ async def change_owner(
     await SecurityChange(lake, bump, "change-owner", decide, change.authorize_again).run()
 
 
+def _schema_subject(namespace: Namespace, record: NamespaceRecord) -> EventSubject:
+    return namespace_subject(namespace, record.id)
+
+
 def _answer(record: msgspec.Struct) -> bytes:
     """What a replay needs: the record, without the secrets of storage credentials."""
     return msgspec.json.encode(without_secrets(record) if isinstance(record, StorageRegistry) else record)
@@ -92,21 +108,31 @@ class SecurableEdit:
         match self.type:
             case "catalog":
                 place = Place(CATALOGS, self.full_name)
-                await self._change(lake.catalog(self.full_name), target, place, self.edited)
+                await self._change(lake.catalog(self.full_name), target, place, self.edited, catalog_subject)
             case "schema":
                 namespace = parse_schema_name(self.full_name)
-                await self._change(lake.namespace(namespace), target, place_of(namespace), self.edited)
+                subject = partial(_schema_subject, namespace)
+                await self._change(lake.namespace(namespace), target, place_of(namespace), self.edited, subject)
             case "external_location" | "credential":
-                await self._change(lake.storage_registry(), target, None, self._with_edited_entry)
+                registry = lake.storage_registry()
+                await self._change(registry, target, None, self._with_edited_entry, storage_subject)
             case _ if target.found and isinstance(record, Securable):
                 place = place_of(target.found.identifier)
-                await self._change(lake.securable(record.uuid), target, place, self.edited)
+                of_record = partial(record_subject, target.found.identifier)
+                await self._change(lake.securable(record.uuid), target, place, self.edited, of_record)
             case _ if target.found:
                 await self._update(pointer_cell(lake, target.found.name.value), target, target.found.identifier)
             case _:
                 raise target.missing
 
-    async def _change(self, cell: Cell[R], target: Target, place: Place | None, edit: Callable[[R], R | None]) -> None:
+    async def _change(
+        self,
+        cell: Cell[R],
+        target: Target,
+        place: Place | None,
+        edit: Callable[[R], R | None],
+        subject: Callable[[R], EventSubject],
+    ) -> None:
         """Change a record at most once per idempotency key."""
 
         async def authorize(_record: R | None) -> None:
@@ -122,7 +148,15 @@ class SecurableEdit:
             return changed
 
         await RecordChange(
-            self.lake, cell, self.request, self.operation, decide, place=place, answer=_answer, authorize=authorize
+            self.lake,
+            cell,
+            self.request,
+            self.operation,
+            decide,
+            place=place,
+            answer=_answer,
+            authorize=authorize,
+            subject=subject,
         ).run()
 
     async def _update(self, cell: Cell[BoundRecord], target: Target, identifier: Identifier) -> None:
@@ -133,12 +167,20 @@ class SecurableEdit:
             if record is None or current.id != target.id:
                 raise target.missing
             edited = self.edited(record)
-            return None if edited == record else edited
+            if edited == record:
+                return None
+            await self.lake.feature(CatalogReceipts).ensure(record.last_change)  # E2
+            subject, details = record_subject(identifier, record), changed_fields(record, edited)
+            source, last = self.request.source, record.last_change
+            event = await event_of(self.lake, "changed", subject, source, before=last, details=details)
+            return with_event(edited, event or last)
 
         mark = self.lake.clock.new_id()
         await update.mark(self.lake, identifier, mark)  # I1
         try:
-            await cell.update(decide, is_idempotent=True)
+            if changed := await cell.update(decide, is_idempotent=True):
+                receipt = self.lake.feature(CatalogReceipts).ensure(changed.value.last_change)
+                await self.lake.background.run("write a receipt", receipt)
         finally:
             await self.lake.background.run("index a changed securable", update.finish(self.lake, identifier, mark))
 

@@ -52,6 +52,7 @@ from sandur.operations.access import (
 )
 from sandur.operations.containers.records import RecordChange, with_creation
 from sandur.operations.credentials.sealed_secrets import Sealing
+from sandur.operations.events import storage_subject
 from sandur.operations.index.lists import read_page
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims, release_places
@@ -310,8 +311,8 @@ async def _find_user(lake: Lake, url: str) -> str | None:
     return None
 
 
-async def located_entries(lake: Lake) -> AsyncIterator[tuple[Namespace, Entry, str]]:
-    """Everything that has files, with its namespace and its normalized location."""
+async def named_entries(lake: Lake) -> AsyncIterator[tuple[Namespace, Entry]]:
+    """Everything that has a name in a namespace, with the namespace, from the lists of all catalogs."""
     catalogs = await read_page(lake, CATALOGS, last=None, wanted=None)
     scopes = [(catalog.name, namespaces_scope(catalog.name, None)) for catalog in catalogs.entries]
     while scopes:
@@ -320,8 +321,14 @@ async def located_entries(lake: Lake) -> AsyncIterator[tuple[Namespace, Entry, s
             namespace = Namespace(catalog_name, (*scope.levels, entry.name))
             scopes.append((catalog_name, namespaces_scope(catalog_name, namespace)))
             for named in (await read_page(lake, names_scope(namespace), last=None, wanted=None)).entries:
-                if location := _LOCATED.decode(named.info).storage_location:
-                    yield namespace, named, normalize_location(location)
+                yield namespace, named
+
+
+async def located_entries(lake: Lake) -> AsyncIterator[tuple[Namespace, Entry, str]]:
+    """Everything that has files, with its namespace and its normalized location."""
+    async for namespace, named in named_entries(lake):
+        if location := _LOCATED.decode(named.info).storage_location:
+            yield namespace, named, normalize_location(location)
 
 
 def _page_of(
@@ -383,6 +390,7 @@ async def _change(
         answer=lambda registry: msgspec.json.encode(without_secrets(registry)),
         write_aside=secure,
         authorize=lambda found: authorize(found or StorageRegistry()),
+        subject=storage_subject,
     )
     try:
         return await change.run()

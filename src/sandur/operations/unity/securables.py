@@ -17,6 +17,7 @@ from sandur.errors import Invalid, NotFound
 from sandur.operations.access import authorize_name
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import RecordChange, with_creation
+from sandur.operations.events import record_subject
 from sandur.operations.lake import Lake
 from sandur.operations.name_access import authorize_places, authorize_schema, find_allowed, naming_missing_parent
 from sandur.operations.tables.creation import Creation
@@ -156,6 +157,7 @@ async def _update_comment(lake: Lake, identifier: Identifier, kind: Kind, commen
         decide,
         place=place_of(identifier),
         read=read,
+        subject=lambda record: record_subject(identifier, record),
     )
     async with naming_missing_parent(lake, identifier.namespace):
         return await change.run()

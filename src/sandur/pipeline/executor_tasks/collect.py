@@ -169,7 +169,8 @@ def own_receipts(blocking: BlockingLake, listed: Sequence[Row]) -> Any:  # noqa:
     stored = blocking.wait(get_many(lake.store, [row["key"] for row in listed]))
     events = [row_of(lake.layout, row["key"], one.data) if one else {} for row, one in zip(listed, stored, strict=True)]
     own_source = ("pipeline", "", SYSTEM_TABLES)
-    is_own = [tuple(map(event.get, ("source", "principal", "task_id"))) == own_source for event in events]
+    own_columns = ("source", "principal", "task_id")
+    is_own = [tuple(map(event.get, own_columns)) == own_source and "object_id" not in event for event in events]
     names = column_names(OBJECTS)
     own = [[row[name] for name in names] for row, keep in zip(listed, is_own, strict=True) if keep]
     return record_batch(OBJECTS, own)

@@ -20,8 +20,9 @@ from sandur.pipeline.sources.catalog import visible_row
 from sandur.pipeline.sources.metadata import rows_of_table
 from sandur.pipeline.sources.range_reader import Row, gather_bounded, shaped_batch
 from sandur.pipeline.tables import NAMES, OF_METADATA, TABLES
-from sandur.pipeline.tasks import ArrowTask, Batches, portions, record_batch
+from sandur.pipeline.tasks import ArrowTask, Batches, record_batch
 from sandur.storage.cell import gather_all
+from sandur.storage.contract import portions
 
 FILES_AT_ONCE: Final = 64
 PROBLEMS_REPORTED_MAX: Final = 10

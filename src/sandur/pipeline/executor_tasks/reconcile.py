@@ -1,9 +1,11 @@
-"""Executor tasks of `reconcile`: walk a table's metadata log from its head, find missing receipts and write them.
+"""Executor tasks of `reconcile`: find missing receipts of commits and of the catalog's events, and write them.
 
-A walk needs no listing: each receipt names the one before it, and the metadata log has the time of each file, which
-determines the key of its receipt.
+A walk goes through the metadata log of a table from its head. It needs no listing: each receipt names the one before
+it, and the metadata log has the time of each file, which determines the key of its receipt.
 """
 
+import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
@@ -14,6 +16,8 @@ from sandur.catalog.records import Head, Pointer
 from sandur.clock import uuid_v7
 from sandur.errors import SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
+from sandur.operations.dry_run import DryRunStore, open_dry_run
+from sandur.operations.janitors.events import ensure_events
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import (
     Receipt,
@@ -30,10 +34,10 @@ from sandur.operations.transactions import resolution
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.sources.range_reader import KeyRange, list_range
 from sandur.pipeline.sources.receipt_rows import key_of, receipt_of_row, row_of
-from sandur.pipeline.tasks import Row, portions, record_batch
+from sandur.pipeline.tasks import Row, record_batch
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
 from sandur.storage.cell import gather_all
-from sandur.storage.contract import ABSENT
+from sandur.storage.contract import ABSENT, portions
 
 TABLES_AT_ONCE: Final = 16
 FINDINGS: Final = (
@@ -41,6 +45,8 @@ FINDINGS: Final = (
     "is_exact boolean, detail string, is_own boolean"
 )
 RESTORED: Final = "outcome string"
+EVENTS_ENSURED: Final = "name string, times long, problem string"
+PROBLEMS_REPORTED_MAX: Final = 10
 _FILES_CACHED_MAX: Final = 4
 
 Status = Literal["present", "missing", "damaged", "unreadable", "depth_limited", "not_walked"]
@@ -93,6 +99,52 @@ async def _walk_key(lake: Lake, key: str, depth_max: int) -> Sequence[tuple[Any,
         return [(uuid, "failed", None, None, None, None, None, str(error), False)]
 
 
+def events_task(options: Mapping[str, str], *, dry_run: bool) -> Callable[[KeyRange], Iterator[Any]]:
+    """A task over a range of records: it settles them and writes the receipts of their events; one row per problem.
+
+    The first row has the number of records, of receipts that were missing, and of records that were not settled.
+    """
+
+    def run(keys: KeyRange) -> Iterator[Any]:
+        counts, problems = Counter[str](), list[str]()
+        with open_lake(options) as blocking:
+            for page in blocking.iterate(list_range(blocking.lake.store, keys)):
+                for some in portions([listed.key for listed in page], TABLES_AT_ONCE):
+                    missing = blocking.wait(_ensure_events(blocking.lake, some, problems, dry_run=dry_run))
+                    counts.update(records_visited=len(some), events_restored=missing)
+        counts["records_unsettled"] = len(problems)
+        rows = [[name, times, None] for name, times in counts.items()]
+        yield record_batch(EVENTS_ENSURED, rows + [["", 0, problem] for problem in problems[:PROBLEMS_REPORTED_MAX]])
+
+    return run
+
+
+async def _ensure_events(lake: Lake, keys: Sequence[str], problems: list[str], *, dry_run: bool) -> int:
+    """Settle records and ensure their receipts; returns how many receipts were missing.
+
+    All is tried in a dry run first, which writes nothing if nothing is missing.
+    """
+    trial = DryRunStore(lake.store)
+    pretended = open_dry_run(lake, trial)
+    failed = await gather_all(_ensure_events_of(pretended, key) for key in keys)
+    await pretended.background.drain()
+    if trial.written and not dry_run:
+        failed = await gather_all(_ensure_events_of(lake, key) for key in keys)
+        await lake.background.drain()
+    problems += [problem for problem in failed if problem]
+    return sum("/catalog/committed/" in key for key in trial.written)
+
+
+async def _ensure_events_of(lake: Lake, key: str) -> str:
+    """Settle a record and ensure its receipts; returns the problem if that is not possible."""
+    try:
+        with contextlib.suppress(SwapLost):  # Who changed it meanwhile has ensured its receipts (E2).
+            await ensure_events(lake, key)
+    except SandurError as error:
+        return f"{key}: {error}"
+    return ""
+
+
 async def restore_receipt(lake: Lake, row: Row) -> tuple[str]:
     """Write a missing receipt unless it exists: the exact one of a head, the published one, or the derived one."""
     if row["published"] is None or row["is_exact"]:
@@ -134,7 +186,11 @@ async def walk_delta_table(lake: Lake, uuid: str) -> AsyncIterator[Finding]:
     The record has every field of these receipts, so each can be restored exactly.
     """
     held = await lake.delta_table(uuid).read()
-    if held is None or held.value.state not in {"live", "dropped"} or held.value.data_source_format != "DELTA":
+    if (
+        held is None
+        or held.value.state not in {"live", "dropped", "purging"}
+        or held.value.data_source_format != "DELTA"
+    ):
         return
     table = held.value
     first = [] if any(not commit.version for commit in table.commits) else [first_delta_commit(table)]
@@ -148,7 +204,7 @@ async def walk_delta_table(lake: Lake, uuid: str) -> AsyncIterator[Finding]:
 
 async def _is_effective(lake: Lake, pointer: Pointer) -> bool:
     """Whether the pointer's commits happened; an unbound pointer counts if its name resolves to it (N4)."""
-    if pointer.state in {"unbound", "condemned"}:
+    if pointer.state in {"unbound", "condemned"} and not pointer.life:
         found = await resolve_name(lake, pointer.made_for) if pointer.made_for else None
         return found is not None and found.uuid == pointer.uuid
     return pointer.state != "killed"

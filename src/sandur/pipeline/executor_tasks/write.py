@@ -8,11 +8,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sandur.operations.published import ROWS_PER_FILE_MAX, PublishedFile
 from sandur.pipeline.blocking_lake import BlockingLake, open_lake
-from sandur.pipeline.sources.datasets import ROWS_PER_FILE_MAX, PublishedFile
 from sandur.pipeline.tables import SHAPES, Shape
-from sandur.pipeline.tasks import ArrowTask, Batches, portions, record_batch
-from sandur.storage.contract import ABSENT, ObjectStore, get_many
+from sandur.pipeline.tasks import ArrowTask, Batches, record_batch
+from sandur.storage.contract import ABSENT, ObjectStore, get_many, portions
 
 BYTES_PER_FILE_MAX: Final = 64 << 20
 """Bounds the memory of a task: a schema or a summary may be of any length."""

@@ -7,12 +7,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.operations.audit.trail import is_day_over
+from sandur.operations.feed import AUDIT_BATCHES, AUDIT_FEED, Feed
+from sandur.operations.published import ROWS_PER_FILE_MAX
 from sandur.pipeline import system_tables
-from sandur.pipeline.feed import AUDIT_BATCHES, AUDIT_FEED, Feed
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import DatasetUpdate, Publication
 from sandur.pipeline.sources.audit import MISSING, AuditFeedSource
-from sandur.pipeline.sources.datasets import ROWS_PER_FILE_MAX
+from sandur.pipeline.sources.events import unread_entries
 from sandur.pipeline.sources.range_reader import read_frame
 from sandur.pipeline.tables import AUDIT, QUARANTINE
 
@@ -27,8 +28,8 @@ def run(context: JobContext) -> JobReport:
     after = publication.dataset(AUDIT).watermark.get(AUDIT_FEED, 0)
     state = context.wait(feed.catch_up() if context.dry_run else feed.advance(unread_after=after))
     context.progress("read audit records")
-    positions = {"after": str(after), "upto": str(state.sequence)}
-    rows = context.persist(read_frame(context.spark, AuditFeedSource({**context.source_options, **positions})))
+    unread = unread_entries(context.blocking, feed, after, state.sequence, is_new=not after)
+    rows = context.persist(read_frame(context.spark, AuditFeedSource({**context.source_options, **unread.options})))
     counts, warnings = _count(rows)
     if not context.dry_run and after != state.sequence:
         _publish(context, publication, rows, counts, state.sequence)
@@ -36,7 +37,7 @@ def run(context: JobContext) -> JobReport:
     return context.report(
         NAME,
         counts={"feed_from": after, "feed_to": state.sequence, **counts},
-        warnings=(*feed.problems, *warnings, *refused),
+        warnings=(*feed.problems, *unread.warnings, *warnings, *refused),
         published=publication.published,
     )
 
@@ -92,4 +93,4 @@ def within_retention(context: JobContext, records: DataFrame) -> DataFrame:
     return records.where(F.col("date").isin([day for day in days if not is_day_over(day, now_ms, settings)]))
 
 
-AUDIT_JOB: Final = Job(NAME, "Publish the records of the audit trail.", run)
+AUDIT_JOB: Final = Job(NAME, "Publish the records of the audit trail.", run, reads=("audit trail",))

@@ -19,6 +19,8 @@ from sandur.catalog.locations import normalize_location
 from sandur.errors import SandurError, Unavailable
 from sandur.operations.containers.catalogs import list_catalogs
 from sandur.operations.dry_run import open_dry_run
+from sandur.operations.feed import AUDIT_BATCHES, RECEIPTS
+from sandur.operations.feed_readers import trim_feed
 from sandur.operations.janitors import purge
 from sandur.operations.lake import Lake
 from sandur.pipeline.executor_tasks.collect import (
@@ -41,7 +43,7 @@ from sandur.pipeline.executor_tasks.collect import (
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import Publication, bump_manifest, referenced_files
 from sandur.pipeline.sources.range_reader import SandurFiles, read_frame
-from sandur.pipeline.tables import COMMITS
+from sandur.pipeline.tables import CHANGES, COMMITS
 from sandur.pipeline.tasks import column_names, lake_task, parallelism
 from sandur.settings import seconds_of
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed
@@ -63,6 +65,7 @@ def run(context: JobContext) -> JobReport:
     if not context.dry_run:
         collection.act(rehearsed)
     collection.purge()
+    collection.trim_feeds()
     return context.report(
         NAME,
         counts={name: times for name, times in sorted(collection.counts.items()) if times},
@@ -105,13 +108,15 @@ class _Candidates:
         return reduce(DataFrame.unionByName, [self._context.spark.createDataFrame(few, CANDIDATES), *frames])
 
     def _receipts(self) -> DataFrame:
-        """Receipts after their retention, once `commits` has them."""
+        """Receipts after their retention, once `commits` or `changes` has them."""
         files = self._files(self._context.layout.events_folder())
         is_receipt = F.col("key").contains(f"/{COMMITTED}/")
         old = files.where(is_receipt & (F.col("modified_ms") <= self._before_ms(_COMMITTED)))
         if old.isEmpty():
             return self._of_kind(_COMMITTED, old)
-        history = Publication(self._context).read(COMMITS).select("commit_key")
+        publication = Publication(self._context)
+        commits, changes = (publication.read(shape).select("commit_key") for shape in (COMMITS, CHANGES))
+        history = commits.unionByName(changes)
         keyed = old.withColumn("commit_key", F.regexp_extract("key", r"/([0-9a-f]+)\.json$", 1))
         committed = keyed.join(history, on="commit_key", how="left_semi").select(*old.columns)
         others = keyed.join(history, on="commit_key", how="left_anti").select(*old.columns)
@@ -250,6 +255,28 @@ class _Collection:
             if not position:
                 return
 
+    def trim_feeds(self) -> None:
+        """Remove the oldest entries of the feeds, which no reader needs any more; on the driver, as they are few."""
+        self._context.progress("trim the feeds")
+        for log in (RECEIPTS, AUDIT_BATCHES):
+            if self.budget <= 0:
+                return
+            self._context.check_fence()
+            try:
+                trimmed = self._context.wait(trim_feed(self._writable_lake(), log, entries_max=self.budget))
+            except SandurError as error:
+                self.warnings.append(f"{log.name} is not trimmed: {error}")
+                continue
+            kind = log.name.replace("-", "_")
+            self._count(f"{kind}_entries", "removed", trimmed.entries_removed, 0)
+            self.counts[f"{kind}_receipts_carried"] += trimmed.receipts_carried
+            self.counts[f"{kind}_readers_forgotten"] += len(trimmed.readers_forgotten)
+            self.budget -= trimmed.entries_removed
+            self.warnings += [
+                f"{log.name}: reader {name} was not seen for feed_reader_retention; the feed does not wait for it"
+                for name in trimmed.readers_forgotten
+            ]
+
     def _act_on(self, changes: DataFrame, kind: str) -> None:
         frame = changes
         if kind == FOLDERS:
@@ -292,9 +319,13 @@ class _Collection:
         task = collect_task(self._context.source_options, dry_run=dry_run)
         return candidates.repartition(parallelism(self._context.spark)).mapInArrow(task, VISITED)
 
+    def _writable_lake(self) -> Lake:
+        """The lake to change; in a dry run, one that discards writes."""
+        return open_dry_run(self._context.lake) if self._context.dry_run else self._context.lake
+
     def _purge_lake(self) -> Lake:
-        """A lake whose janitors delete no more than the budget; in a dry run, one that discards writes."""
-        lake = open_dry_run(self._context.lake) if self._context.dry_run else self._context.lake
+        """A lake whose janitors delete no more than the budget."""
+        lake = self._writable_lake()
         return Lake(
             store=lake.store,
             layout=lake.layout,

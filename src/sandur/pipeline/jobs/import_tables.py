@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,20 +9,18 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from sandur.catalog.events import Source
 from sandur.catalog.identifiers import Identifier, Namespace, checked_identifier
 from sandur.catalog.locations import checked_location, normalize_location, spellings
-from sandur.catalog.records import Request, Source
-from sandur.decompression import uncompressed_bytes_max
-from sandur.delta.columns import column_from_field, encode_columns, with_partitions
+from sandur.catalog.records import Request
 from sandur.errors import AlreadyExists, BadRequest, Invalid, NotFound, SandurError, Unavailable
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.validation import decode_foreign_table_metadata
 from sandur.operations.containers.namespaces import create_namespace
+from sandur.operations.delta.log_metadata import columns_of, read_bounded, read_log_metadata
 from sandur.operations.delta.tables import NewTable, create_external
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import version_in_name
@@ -48,9 +45,6 @@ _WANTED: Final = (
     "catalog string, levels array<string>, name string, format string, place string, file string, columns string"
 )
 _DONE: Final = "name string, outcome string, problem string"
-FILE_BYTES_MAX: Final = 512 << 20
-LOG_FILES_MAX: Final = 10_000
-_CHECKPOINT_ROWS: Final = 10_000
 
 _ICEBERG: Final = re.compile(r"^(.*?)(?:^|/)metadata/([^/]+\.metadata\.json|[^/]+\.metadata\.json\.gz)$")
 _DELTA: Final = re.compile(r"^(.*?)(?:^|/)_delta_log/([0-9]{20}\.(?:json|checkpoint\.parquet))$")
@@ -58,18 +52,6 @@ _LISTED: Final = "format string, folder string, file string, number long, modifi
 _INSPECTED: Final = (
     "format string, folder string, file string, place string, uuid string, columns string, problem string"
 )
-
-
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields that are read of a `metaData` action in a Delta log."""
-
-    schema_string: str
-    id: str | None = None
-    partition_columns: tuple[str, ...] | None = None
-
-
-class _Fields(msgspec.Struct, frozen=True):
-    fields: tuple[dict[str, Any], ...]
 
 
 class FoundTable(NamedTuple):
@@ -326,81 +308,15 @@ async def _own_spelling(lake: Lake, location: str) -> str:
 
 
 async def _read_metadata(lake: Lake, location: str) -> TableMetadata:
-    data = await _read(lake, location)
+    data = await read_bounded(lake, location)
     if data is None:
         raise NotFound(f"file {location} does not exist", subject="file")
     return decode_foreign_table_metadata(data, metadata_location=location)
 
 
 async def _inspect_delta(lake: Lake, place: str, file: str) -> tuple[str | None, str | None]:
-    """The id and the columns in the newest `metaData` action of the log."""
-    for number in range(int(file[:20]), max(-1, int(file[:20]) - LOG_FILES_MAX), -1):
-        metadata = await _delta_metadata(lake, f"{place}/_delta_log/{number:020d}")
-        if metadata is not None:
-            return metadata.id, _columns(metadata)
-    raise Invalid(f"table {place}: its log has no metaData action")
-
-
-async def _delta_metadata(lake: Lake, stem: str) -> _Metadata | None:
-    """The `metaData` action of one version, from its checkpoint or its commit; None if it has none."""
-    checkpoint = await _read(lake, f"{stem}.checkpoint.parquet")
-    if checkpoint is not None:
-        return _first_metadata(_checkpoint_actions(checkpoint, stem), stem)
-    commit = await _read(lake, f"{stem}.json")
-    if commit is None:
-        raise NotFound(f"file {stem}.json does not exist", subject="file")
-    try:
-        actions = [msgspec.json.decode(line, type=dict[str, Any]) for line in commit.splitlines() if line.strip()]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Invalid(f"file {stem}.json: not a Delta commit: {error}") from error
-    return _first_metadata([action.get("metaData") for action in actions], stem)
-
-
-def _checkpoint_actions(data: bytes, stem: str) -> Sequence[object]:
-    """The first `metaData` action of a checkpoint; Invalid if it is not one, or is much larger than it looks."""
-    try:
-        with pq.ParquetFile(io.BytesIO(data)) as file:
-            _check_uncompressed(file.metadata, uncompressed_bytes_max(len(data)))
-            for batch in file.iter_batches(_CHECKPOINT_ROWS, columns=["metaData"]):
-                found = batch.column("metaData").drop_null()
-                if len(found):
-                    return [{name: value for name, value in found[0].as_py().items() if value is not None}]
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise Invalid(f"file {stem}.checkpoint.parquet: not a Delta checkpoint: {error}") from error
-    return []
-
-
-def _check_uncompressed(file: pq.FileMetaData, bytes_max: int) -> None:
-    """Raise ValueError if the columns of `metaData` are larger than allowed. A page is never larger than 2 GiB."""
-    groups = [file.row_group(number) for number in range(file.num_row_groups)]
-    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
-    size = sum(one.total_uncompressed_size for one in columns if one.path_in_schema.startswith("metaData."))
-    if size > bytes_max:
-        raise ValueError(f"its metaData has {size} bytes, at most {bytes_max} are allowed")
-
-
-def _first_metadata(actions: Sequence[object], stem: str) -> _Metadata | None:
-    try:
-        return next((msgspec.convert(one, _Metadata) for one in actions if one is not None), None)
-    except msgspec.ValidationError as error:
-        raise Invalid(f"version {stem}: cannot decode its metaData: {error}") from error
-
-
-def _columns(metadata: _Metadata) -> str:
-    try:
-        fields = msgspec.json.decode(metadata.schema_string, type=_Fields).fields
-        columns = tuple(column_from_field(field, position) for position, field in enumerate(fields))
-        return bytes(encode_columns(with_partitions(columns, metadata.partition_columns or ()))).decode()
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError, msgspec.DecodeError) as error:
-        raise Invalid(f"metaData of a Delta table: cannot decode its schema: {error}") from error
-
-
-async def _read(lake: Lake, location: str) -> bytes | None:
-    """The bytes of a file; None if it does not exist."""
-    data = await lake.locations.read(location)
-    if data is not None and len(data) > FILE_BYTES_MAX:
-        raise Invalid(f"file {location}: {len(data)} bytes, at most {FILE_BYTES_MAX}")
-    return data
+    metadata = await read_log_metadata(lake, place, int(file[:20]))
+    return metadata.id, bytes(columns_of(metadata)).decode()
 
 
 IMPORT: Final = Job(NAME, "Register the tables below a location; their files stay in place.", run)

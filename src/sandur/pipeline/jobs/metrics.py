@@ -208,4 +208,4 @@ def statistics(reports: DataFrame, before: DataFrame) -> DataFrame:
     return every.groupBy("table_uuid", "day").agg(whole).select("whole.*").select(*TABLE_METRICS.column_names)
 
 
-METRICS: Final = Job(NAME, "Turn reports of scans and commits into statistics of each table.", run)
+METRICS: Final = Job(NAME, "Turn reports of scans and commits into statistics of each table.", run, reads=("reports",))

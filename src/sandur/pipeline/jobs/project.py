@@ -1,13 +1,14 @@
-"""`project`: publish the current catalogs, namespaces, tables, columns, snapshots and refs, and their changes."""
+"""`project`: publish the current catalogs, namespaces, tables, columns, snapshots and refs."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from sandur.operations.feed import FEED, Feed
+from sandur.operations.published import PublishedFile
 from sandur.pipeline import system_tables
 from sandur.pipeline.executor_tasks.project import (
     FILES_AT_ONCE,
@@ -18,16 +19,14 @@ from sandur.pipeline.executor_tasks.project import (
     recheck_tables,
 )
 from sandur.pipeline.executor_tasks.write import WRITTEN
-from sandur.pipeline.feed import FEED, Feed
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import DatasetUpdate, Publication
 from sandur.pipeline.sources.catalog import SandurCatalogs, SandurNames, SandurNamespaces
-from sandur.pipeline.sources.datasets import PublishedFile
 from sandur.pipeline.sources.range_reader import OBJECTS_AT_ONCE, read_frame
-from sandur.pipeline.tables import CATALOGS, CHANGES, NAMES, NAMESPACES, OF_METADATA, SHAPES, TABLES, Shape
+from sandur.pipeline.tables import CATALOGS, NAMES, NAMESPACES, OF_METADATA, SHAPES, TABLES, Shape
 from sandur.pipeline.tasks import lake_task, task_count
 from sandur.pipeline.transforms import projection
-from sandur.pipeline.transforms.projection import CREATED, DROPPED, RENAMED, SAME, UNREADABLE
+from sandur.pipeline.transforms.projection import CREATED, DROPPED, SAME, UNREADABLE
 
 NAME: Final = "project"
 FILES_PER_TASK: Final = 64
@@ -47,9 +46,9 @@ def run(context: JobContext) -> JobReport:
     as_of_ms = context.clock.now_ms()
     publication = Publication(context)
     before = publication.dataset(TABLES).watermark.get(FEED, 0)
-    work = _Projection(context, publication, state.sequence, as_of_ms)
+    work = _Projection(context, publication, state.sequence)
     work.publish()
-    refused = system_tables.refresh(context, publication.manifest, (CATALOGS, NAMESPACES, *OF_METADATA, CHANGES))
+    refused = system_tables.refresh(context, publication.manifest, (CATALOGS, NAMESPACES, *OF_METADATA))
     staleness_ms = context.clock.now_ms() - as_of_ms
     return context.report(
         NAME,
@@ -62,18 +61,16 @@ def run(context: JobContext) -> JobReport:
 class _Projection:
     """One run; its result contains the feed at least up to `upto`."""
 
-    def __init__(self, context: JobContext, publication: Publication, upto: int, as_of_ms: int) -> None:
+    def __init__(self, context: JobContext, publication: Publication, upto: int) -> None:
         self._context = context
         self._publication = publication
         self._upto = upto
-        self._seen = {"seen_at_ms": as_of_ms, "feed_entry": upto}
         self._own = (context.settings.default_catalog, system_tables.NAMESPACE, tuple(SHAPES))
-        self._changes: list[DataFrame] = []
         self.counts: dict[str, int] = {}
         self.warnings: list[str] = []
 
     def publish(self) -> None:
-        changes = {**self._containers(), **self._tables(), **self._catalog_changes()}
+        changes = {**self._containers(), **self._tables()}
         has_moved = self._publication.dataset(TABLES).watermark.get(FEED, 0) != self._upto
         if not self._context.dry_run and (changes or has_moved):
             changes.setdefault(TABLES.name, self._update((), appends=True))
@@ -99,7 +96,6 @@ class _Projection:
         found: dict[str, DatasetUpdate] = {}
         for shape in (CATALOGS, NAMESPACES):
             if shape.name in changed:
-                self._changes.append(projection.container_changes(shape, compared[shape.name], **self._seen))
                 found[shape.name] = self._update(self._write(rows[shape.name].coalesce(1), shape))
         return found
 
@@ -139,8 +135,6 @@ class _Projection:
             counts = self._count(compared)
         is_readable = self._readable_again(compared)
         tables = projection.read_now(compared, is_readable)
-        if counts.keys() & {CREATED, DROPPED, RENAMED}:
-            self._changes.append(projection.name_changes(tables, **self._seen))
         if not (self.counts["metadata_files_read"] or counts.keys() - {SAME}):
             return {}
         is_scattered = any(self._publication.dataset(shape).is_scattered for shape in OF_METADATA)
@@ -209,7 +203,7 @@ class _Projection:
         return {change: count for change, count in counts.items() if count}
 
     def _readable_again(self, compared: DataFrame) -> Column | None:
-        """Which tables with unreadable files can be read now; None if there are none.
+        """Which tables with unreadable files can be read now; None if no table has such files.
 
         A run tries a random sample, and warns of files that are still unreadable. If the whole sample is readable, the
         cause is gone, and the run reads all of them.
@@ -247,16 +241,6 @@ class _Projection:
         self.warnings += [row.key for row in problems[: WARNINGS_MAX - len(self.warnings)]]
         return self._publication.add_written([row for row in rows if row.dataset != PROBLEM])
 
-    def _catalog_changes(self) -> Mapping[str, DatasetUpdate]:
-        """The new files of `changes`: what happened to the catalog since the last run."""
-        if not self._changes:
-            return {}
-        self._context.progress("write changes")
-        rows = reduce(DataFrame.unionByName, self._changes)
-        appends = not self._publication.dataset(CHANGES).is_scattered
-        rows = rows.coalesce(1) if appends else rows.unionByName(self._publication.read(CHANGES))
-        return {CHANGES.name: self._update(self._write(rows, CHANGES), appends=appends)}
-
     def _update(self, files: Sequence[PublishedFile], *, appends: bool = False) -> DatasetUpdate:
         return DatasetUpdate(files, {FEED: self._upto}, appends=appends)
 
@@ -265,5 +249,8 @@ class _Projection:
 
 
 PROJECT: Final = Job(
-    NAME, "Publish the current catalogs, namespaces, tables, columns, schemas, snapshots and refs.", run
+    NAME,
+    "Publish the current catalogs, namespaces, tables, columns, schemas, snapshots and refs.",
+    run,
+    reads=("names", "metadata files"),
 )

@@ -1,4 +1,4 @@
-"""`reconcile`: walk every table's metadata log and write the receipts that are missing."""
+"""`reconcile`: walk every table's metadata log and settle every record, and write the receipts that are missing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -6,19 +6,29 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from sandur.operations.feed import FEED, Feed, receipt_of_key
+from sandur.operations.janitors.events import EVENT_FOLDERS, EVENT_KEYS
 from sandur.pipeline import system_tables
-from sandur.pipeline.executor_tasks.reconcile import FINDINGS, RESTORED, restore_receipt, walk_task
-from sandur.pipeline.feed import FEED, Feed, receipt_of_key
+from sandur.pipeline.executor_tasks.reconcile import (
+    EVENTS_ENSURED,
+    FINDINGS,
+    RESTORED,
+    events_task,
+    restore_receipt,
+    walk_task,
+)
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import Publication
-from sandur.pipeline.sources.range_reader import SandurFiles, hashed_ranges, read_frame
-from sandur.pipeline.tables import COMMITS
+from sandur.pipeline.sources.events import CatalogEvents
+from sandur.pipeline.sources.range_reader import KeyRange, SandurFiles, folder_ranges, hashed_ranges, read_frame
+from sandur.pipeline.tables import CHANGES, COMMITS
 from sandur.pipeline.tasks import map_rows, run_per_item
 from sandur.settings import seconds_of
 
 NAME: Final = "reconcile"
 WARNINGS_MAX: Final = 10
 REPEATED_MAX: Final = 200_000
+HOLES_MAX: Final = 10_000
 _RECEIPT_KEY: Final = r"/events/([^/]+)/iceberg/committed/([^/]+)\.json$"
 _PUBLISHED: Final = "published"
 _RESTORABLE: Final = {"key": "string", "receipt": "string", "is_exact": "boolean"}
@@ -32,16 +42,19 @@ def run(context: JobContext) -> JobReport:
     own, problems = context.wait(system_tables.own_tables(context))
     walks = _walk(context).where(~_is_own_and_collected(context, None if problems else own))
     found = context.persist(with_published(walks, commits, keep_from_ms=_keep_from_ms(context)))
+    ensured, unsettled = _ensure_events(context)
+    changes, holes = _chains(context, publication.read(CHANGES))
     feed = Feed(context.lake)
     counts = {row.status: row["count"] for row in found.groupBy("status").count().collect()}
     restored = _restore(context, context.persist(_to_restore(context, found, commits)))
-    repeated = _repeat_skipped(context, feed, found, publication.dataset(COMMITS).watermark.get(FEED, 0))
+    unpublished = unpublished_receipts(found).unionByName(changes)
+    repeated = _repeat_skipped(context, feed, unpublished, publication.dataset(COMMITS).watermark.get(FEED, 0))
     warnings = _warnings(found)
     statuses = {f"receipts_{status}": count for status, count in sorted(counts.items())}
     return context.report(
         NAME,
-        counts={**statuses, **restored, "told_again": repeated},
-        warnings=(*feed.problems, *problems, *warnings),
+        counts={**statuses, **restored, **ensured, "chains_broken": len(holes), "read_again": repeated},
+        warnings=(*feed.problems, *problems, *unsettled, *holes[:WARNINGS_MAX], *warnings),
     )
 
 
@@ -76,14 +89,66 @@ def _warnings(found: DataFrame) -> tuple[str, ...]:
     return tuple(f"table {row.uuid}: {row.detail}" for row in some.collect())
 
 
-def _repeat_skipped(context: JobContext, feed: Feed, found: DataFrame, upto: int) -> int:
-    """Give another position to existing receipts that `compact` skipped because they were missing or damaged.
+def _ensure_events(context: JobContext) -> tuple[Mapping[str, int], Sequence[str]]:
+    """Settle every record and write the receipts of its events; returns counts, and some records with problems."""
+    context.progress("settle all records")
+    store, layout = context.lake.store, context.layout
+    folders = [context.wait(folder_ranges(store, folder(layout))) for folder in EVENT_FOLDERS]
+    single = [KeyRange(key.rpartition("/")[0] + "/", key[:-1], key) for key in (one(layout) for one in EVENT_KEYS)]
+    ranges = [*(keys for some in folders for keys in some), *single]
+    if not context.dry_run:
+        context.check_fence()
+    rows = run_per_item(
+        context.spark, ranges, events_task(context.source_options, dry_run=context.dry_run), EVENTS_ENSURED
+    )
+    counts = {"records_visited": 0, "events_restored": 0, "records_unsettled": 0}
+    problems: list[str] = []
+    for row in rows.collect():
+        if row.problem:
+            problems.append(row.problem)
+        else:
+            counts[row.name] += row.times
+    return counts, sorted(problems)[:WARNINGS_MAX]
+
+
+def _chains(context: JobContext, changes: DataFrame) -> tuple[DataFrame, Sequence[str]]:
+    """The keys of receipts of events that `changes` does not have, and a warning for each hole in a chain.
+
+    A receipt that was written during the listing may be missing in it, so receipts are listed again to be sure.
+    """
+    context.progress("follow the chains of events")
+    events = context.persist(read_frame(context.spark, CatalogEvents(context.source_options)))
+    holes = missing_events(events, events, changes)
+    if not holes.isEmpty():
+        again = read_frame(context.spark, CatalogEvents(context.source_options))
+        holes = missing_events(events, again, changes)
+    warnings = [
+        f"{row.object_type} {row.object_id}: a change names {row.commit_key} as the one before, which has no receipt"
+        for row in holes.orderBy("object_id", "commit_key").limit(HOLES_MAX).collect()
+    ]
+    is_valid = F.col("problem").isNull()
+    return events.where(is_valid).join(changes, on="commit_key", how="left_anti").select("key"), warnings
+
+
+def missing_events(events: DataFrame, listed: DataFrame, changes: DataFrame) -> DataFrame:
+    """The events that others name as the one before, and that neither a receipt nor `changes` has."""
+    published = changes.withColumnsRenamed({"object": "object_type", "id": "object_id"})
+    columns = ("object_type", "object_id", "previous_commit_key")
+    named = events.select(*columns).unionByName(published.select(*columns))
+    wanted = named.withColumnRenamed("previous_commit_key", "commit_key").where("commit_key is not null")
+    keys = listed.select(F.regexp_extract("key", r"/([0-9a-f]+)\.json$", 1).alias("commit_key"))
+    known = keys.unionByName(changes.select("commit_key"))
+    return wanted.join(known, on="commit_key", how="left_anti").distinct()
+
+
+def _repeat_skipped(context: JobContext, feed: Feed, unpublished: DataFrame, upto: int) -> int:
+    """Give another position to those receipts that `compact` skipped because they were missing or damaged.
 
     Returns their number; a dry run only counts them.
     """
     if not upto:
         return 0
-    keys = [row.key for row in unpublished_receipts(found).limit(REPEATED_MAX).collect()]
+    keys = [row.key for row in unpublished.limit(REPEATED_MAX).collect()]
     skipped = context.wait(feed.passed([receipt_of_key(context.layout, key) for key in keys], upto))
     if skipped and not context.dry_run:
         context.check_fence()
@@ -155,4 +220,4 @@ def receipts_to_restore(missing: DataFrame, commits: DataFrame, keys: DataFrame,
     return walked.select(*columns).unionByName(listed.select(*columns))
 
 
-RECONCILE: Final = Job(NAME, "Walk every table's metadata log and write the receipts that are missing.", run)
+RECONCILE: Final = Job(NAME, "Walk every table's metadata log, settle every record, and write missing receipts.", run)

@@ -9,6 +9,7 @@ from sandur.pipeline.sources.audit import SandurAudit
 from sandur.pipeline.sources.catalog import SandurCatalogs, SandurNames, SandurNamespaces, SandurPointers
 from sandur.pipeline.sources.datasets import SandurDataset
 from sandur.pipeline.sources.events import SandurEvents
+from sandur.pipeline.sources.lineage import SandurLineage
 from sandur.pipeline.sources.metadata import SandurMetadata
 from sandur.pipeline.sources.range_reader import SandurFiles
 
@@ -18,6 +19,7 @@ SOURCES: Final = (
     SandurDataset,
     SandurEvents,
     SandurFiles,
+    SandurLineage,
     SandurMetadata,
     SandurNames,
     SandurNamespaces,

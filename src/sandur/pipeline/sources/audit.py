@@ -10,15 +10,14 @@ from pyspark.sql.types import StructType
 from sandur.catalog.audit import AuditRecord
 from sandur.errors import BadRequest
 from sandur.operations.audit.search import DamagedBatch, decode_batch
+from sandur.operations.feed import AUDIT_BATCHES
 from sandur.operations.lake import Lake
 from sandur.pipeline.blocking_lake import open_lake
-from sandur.pipeline.feed import AUDIT_BATCHES
-from sandur.pipeline.sources.events import Slice, feed_position, slice_keys, slices
+from sandur.pipeline.sources.events import CARRIED, Slice, feed_position, slice_keys, slices
 from sandur.pipeline.sources.range_reader import KeyRange, RangeSource, Row, ShapedSource, folder_ranges, shaped_batch
 from sandur.pipeline.sources.receipt_rows import BODY_CHARACTERS_MAX, CORRUPT, DETAIL_CHARACTERS_MAX, MISPLACED
 from sandur.pipeline.tables import AUDIT_OBJECTS
-from sandur.pipeline.tasks import portions
-from sandur.storage.contract import Listed, get_many
+from sandur.storage.contract import Listed, get_many, portions
 from sandur.storage.layout import Layout
 
 BATCHES_PER_TASK: Final = 500
@@ -40,7 +39,8 @@ class AuditFeedSource(ShapedSource):
     def partitions(self) -> Sequence[InputPartition]:
         after, upto = (feed_position(self.options, name) for name in ("after", "upto"))
         with open_lake(self.options) as blocking:
-            return slices(blocking, after, upto, log=AUDIT_BATCHES, size=BATCHES_PER_TASK)
+            carried = CARRIED in self.options
+            return slices(blocking, after, upto, log=AUDIT_BATCHES, size=BATCHES_PER_TASK, with_carried=carried)
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if partition is None:  # There are no entries.

@@ -1,4 +1,4 @@
-"""Published datasets: the manifest that names their files, and `sandur_dataset`, which reads them."""
+"""`sandur_dataset`: the rows of a published dataset."""
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,70 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
-from sandur.catalog.record_versions import Record
 from sandur.errors import BadRequest, Unavailable
 from sandur.operations.lake import Lake
+from sandur.operations.published import CoreManifest, CorePointer
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.sources.range_reader import ShapedSource
 from sandur.pipeline.tables import SHAPES, Shape
 
 ROWS_PER_BATCH: Final = 20_000
-ROWS_PER_FILE_MAX: Final = 200_000
-FILES_MAX: Final = 64
-FULL_FILE_BYTES: Final = 4 << 20
-"""The compressed size of a file that was full by its bytes."""
-
-
-class PublishedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A Parquet file of a dataset, identified by the hash of its bytes."""
-
-    key: str
-    rows: int
-    size_bytes: int
-    sha256: str
-
-
-class Dataset(msgspec.Struct, frozen=True, kw_only=True):
-    """A published dataset: its files, and how much of the input they contain.
-
-    `sequence` is that of the last manifest that changed it. `watermark` has the last position of each input, never a
-    time.
-    """
-
-    sequence: int
-    files: tuple[PublishedFile, ...] = ()
-    columns: tuple[str, ...] = ()
-    watermark: dict[str, int] = {}
-
-    @property
-    def rows(self) -> int:
-        return sum(file.rows for file in self.files)
-
-    @property
-    def is_scattered(self) -> bool:
-        """Whether it has enough small files to be rewritten."""
-        size_bytes = sum(file.size_bytes for file in self.files)
-        needed = max(2 * self.rows // ROWS_PER_FILE_MAX, 2 * size_bytes // FULL_FILE_BYTES)
-        return len(self.files) >= FILES_MAX + needed
-
-
-class CoreManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """All published datasets at one moment. It is immutable; `previous` is the key of the one before."""
-
-    version: int = 1
-    sequence: int = 0
-    previous: str | None = None
-    run_id: str = ""
-    published_ms: int = 0
-    datasets: dict[str, Dataset] = {}
-
-
-class CorePointer(Record, frozen=True, kw_only=True):
-    """`core/manifest.json`: the key of the current manifest."""
-
-    sequence: int
-    manifest: str
-    published_ms: int
 
 
 class SandurDataset(ShapedSource):

@@ -14,8 +14,8 @@ from sandur.errors import BadRequest
 from sandur.operations.lake import Lake
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.tables import Shape, clamped_ms, shape
-from sandur.pipeline.tasks import empty_frame, portions, run_per_item
-from sandur.storage.contract import Listed, ObjectStore, list_pages
+from sandur.pipeline.tasks import empty_frame, run_per_item
+from sandur.storage.contract import Listed, ObjectStore, list_pages, portions
 
 S = TypeVar("S")
 T = TypeVar("T")

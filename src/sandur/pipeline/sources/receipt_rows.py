@@ -8,12 +8,16 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec.structs import asdict
 
-from sandur.catalog.records import AttemptedFile, Source
+from sandur.catalog.events import Source
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import AttemptedFile
 from sandur.clock import uuid_v7
 from sandur.errors import BadRequest
 from sandur.operations.receipts import (
+    CatalogReceipt,
     DeltaReceipt,
     Receipt,
+    catalog_receipt_key,
     commit_key,
     delta_commit_key,
     delta_receipt_key,
@@ -33,9 +37,10 @@ _DAYS_REMEMBERED_MAX: Final = 1_000
 CORRUPT: Final = "corrupt"
 UNKNOWN: Final = "unknown"
 MISPLACED: Final = "misplaced"
+CATALOG_CHANGED: Final = "catalog_changed"
 
 Row = Mapping[str, object]
-R = TypeVar("R", Receipt, DeltaReceipt)
+R = TypeVar("R", Receipt, DeltaReceipt, CatalogReceipt)
 
 
 class _Envelope(msgspec.Struct):
@@ -145,6 +150,32 @@ def _delta_commit(layout: Layout, key: str, data: bytes) -> Row:
     }
 
 
+def _catalog_change(layout: Layout, key: str, data: bytes) -> Row:
+    """The row of a change of the catalog."""
+    receipt = _decoded(data, CatalogReceipt)
+    if not _HASH.match(receipt.commit_key) or receipt.event_id != _event_id(receipt):
+        raise _Wrong(MISPLACED, "its id is not derived from its time and its key")
+    if key != catalog_receipt_key(layout, receipt):
+        raise _Wrong(MISPLACED, "it is stored under another key than its content determines")
+    return {
+        **asdict(receipt),
+        "change": receipt.kind,
+        "committed_at": receipt.committed_at_ms,
+        "details_json": msgspec.json.encode(receipt.details).decode() if receipt.details else None,
+        **_name_columns(receipt.identifier),
+        **{f"previous_{column}": value for column, value in _name_columns(receipt.renamed_from).items()},
+        **_source_columns(receipt.source),
+    }
+
+
+def _name_columns(identifier: Identifier | None) -> Row:
+    """A name as columns. A catalog has neither namespace nor name, a namespace no name."""
+    if identifier is None:
+        return {}
+    namespace = str(identifier.namespace) or None
+    return {"catalog": identifier.catalog, "namespace": namespace, "name": identifier.name or None}
+
+
 def delta_file(location: str, version: int, staged_name: str = "") -> str:
     """The log file of a Delta version: the staged file if `staged_name` is given, otherwise the published one."""
     folder = f"{location.rstrip('/')}/_delta_log"
@@ -155,7 +186,7 @@ def _source_columns(source: Source) -> Row:
     return {**asdict(source), "source": source.kind}
 
 
-def _event_id(receipt: Receipt | DeltaReceipt) -> str:
+def _event_id(receipt: Receipt | DeltaReceipt | CatalogReceipt) -> str:
     return uuid_v7(receipt.committed_at_ms, int(receipt.commit_key, 16))
 
 
@@ -192,5 +223,6 @@ _PLAIN_FIELDS: Final = tuple(
 _DECODERS: Final[Mapping[tuple[str, str, int], Callable[[Layout, str, bytes], Row]]] = {
     ("iceberg", "iceberg_commit_committed", 1): _iceberg_commit,
     ("delta", "delta_commit_committed", 1): _delta_commit,
+    ("catalog", CATALOG_CHANGED, 1): _catalog_change,
 }
 """Decoders by folder, event type and version; every other event goes to `quarantine`."""

@@ -1,11 +1,11 @@
-"""Turn receipts into the history of commits, its timeline, the activity of tables, and missing links."""
+"""Turn receipts into the history of commits, its timeline, the activity of tables, missing links, and changes."""
 
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from sandur.pipeline.tables import ACTIVITY, COMMITS, OWNERS, QUARANTINE, TIMELINE
+from sandur.pipeline.tables import ACTIVITY, CHANGES, COMMITS, OWNERS, QUARANTINE, TIMELINE
 
 SYSTEM_TABLES: Final = "system-tables"
 """The task id of commits to the pipeline's own tables. Publishing them would cause new commits for ever."""
@@ -14,13 +14,35 @@ _DAY_MS: Final = 86_400_000
 _OWNED: Final = tuple(name for name in OWNERS.column_names if name != "table_uuid")
 _PLACE: Final = ("key_before", "named_after", "newest_version")
 _VISIBLE, _DROPPED, _KNOWN, _UNREADABLE, _CREATED_FOR = range(5)
+_LINK_DOUBLINGS: Final = 4
 _CHECKED_SOURCE: Final = "pipeline"
 _DECLARED_SOURCE: Final = "rest"
 
 
 def valid_commits(events: DataFrame) -> DataFrame:
-    """The valid receipts without the pipeline's own commits; a commit may occur more than once."""
-    return events.where(F.col("problem").isNull() & ~is_own())
+    """The valid receipts of commits without the pipeline's own; a commit may occur more than once."""
+    return events.where(F.col("problem").isNull() & ~is_change() & ~is_own())
+
+
+def is_change() -> Column:
+    """Whether a receipt is that of a change of the catalog, not of a commit."""
+    return F.col("object_type").isNotNull()
+
+
+def changes(events: DataFrame, before: DataFrame) -> DataFrame:
+    """The changes of the catalog that are not published yet, each once."""
+    new = events.where(F.col("problem").isNull() & is_change()).dropDuplicates(["commit_key"])
+    known = before.select("commit_key")
+    renamed = new.withColumns(
+        {
+            "object": F.col("object_type"),
+            "id": F.col("object_id"),
+            "changed_at": F.col("committed_at"),
+            "seen_at": _no_time(),
+            "feed_entry": F.lit(None).cast("long"),
+        }
+    )
+    return renamed.join(known, on="commit_key", how="left_anti").select(*CHANGES.column_names)
 
 
 def is_own() -> Column:
@@ -84,7 +106,7 @@ def owners(names: DataFrame, pointers: DataFrame, before: DataFrame) -> DataFram
 
     A visible name wins, then the name under which the table was dropped, then the published name, because a missing
     name may only be unreadable. For a table that was never published: the unreadable name, or the name that the table
-    was created for. A table with several names gets the first one.
+    was created for. A table with several names gets the first one. `has_name`: the catalog itself has that name.
     """
     is_shown, is_dropped = F.col("is_shown"), F.col("state").eqNullSafe(F.lit("dropped"))
     of_names = names.where(is_shown | F.col("problem").isNotNull()).withColumns(
@@ -103,27 +125,46 @@ def owners(names: DataFrame, pointers: DataFrame, before: DataFrame) -> DataFram
     order = [F.col("rank"), F.col("at").desc_nulls_last(), *map(F.col, OWNERS.column_names)]
     place = F.row_number().over(Window.partitionBy("table_uuid").orderBy(*order))
     ranked = every.where(F.col("table_uuid").isNotNull()).withColumn("place", place)
-    return ranked.where(F.col("place") == 1).select(*OWNERS.column_names)
+    first = ranked.where(F.col("place") == 1)
+    return first.select(*OWNERS.column_names, F.col("rank").isin(_VISIBLE, _DROPPED).alias("has_name"))
 
 
 def is_registration() -> Column:
-    """Whether a receipt registers a file over an existing table, which may change its `table_uuid`."""
-    is_register = F.col("operation").eqNullSafe(F.lit("register"))
-    return F.col("problem").isNull() & is_register & F.col("previous_commit_key").isNotNull()
+    """Whether a commit registers a file over an existing table, which may change its `table_uuid`."""
+    return F.col("operation").eqNullSafe(F.lit("register")) & F.col("previous_commit_key").isNotNull()
 
 
-def with_replaced(owners: DataFrame, events: DataFrame, commits_before: DataFrame) -> DataFrame:
-    """The owners, plus the name of the new table for every table that was replaced by a registration."""
-    links = events.where(is_registration()).select(
-        F.col("previous_commit_key").alias("commit_key"), F.col("table_uuid").alias("by")
+def replacements(events: DataFrame, before: DataFrame) -> DataFrame:
+    """The tables that a registration replaced, each once, and `by` which table: the one of the latest registration.
+
+    They follow from all commits, published and new, so it does not matter which run saw which of them.
+    """
+    columns = ("commit_key", "table_uuid", "previous_commit_key", "operation", "committed_at_ms")
+    every = events.where(F.col("problem").isNull() & ~is_change()).select(*columns).unionByName(before.select(*columns))
+    registrations = every.where(is_registration()).select(
+        F.col("previous_commit_key").alias("commit_key"),
+        F.col("table_uuid").alias("by"),
+        F.struct("committed_at_ms", F.col("commit_key").alias("key")).alias("at"),
     )
-    known = events.select("commit_key", "table_uuid").unionByName(commits_before.select("commit_key", "table_uuid"))
-    replaced = known.join(links, on="commit_key", how="inner").where(F.col("table_uuid") != F.col("by"))
+    found = every.select("commit_key", "table_uuid").join(registrations, on="commit_key", how="inner")
+    replaced = found.where(F.col("table_uuid") != F.col("by"))
+    return replaced.groupBy("table_uuid").agg(F.max_by("by", "at").alias("by"))
+
+
+def with_replaced(owners: DataFrame, replaced: DataFrame) -> DataFrame:
+    """The owners; a table without a name of its own has the current name of the table that replaced it.
+
+    That one may be replaced, too: each of the few steps doubles the number of links that are followed.
+    """
+    named = owners.where("has_name").select("table_uuid")
+    links = replaced.join(named, on="table_uuid", how="left_anti")
+    for _ in range(_LINK_DOUBLINGS):
+        further = links.select(F.col("table_uuid").alias("by"), F.col("by").alias("further"))
+        links = links.join(further, on="by", how="left").select("table_uuid", F.coalesce("further", "by").alias("by"))
     names = owners.withColumnRenamed("table_uuid", "by")
-    renamed = replaced.select("table_uuid", "by").join(names, on="by", how="inner").select(*OWNERS.column_names)
-    unknown = renamed.join(owners.select("table_uuid"), on="table_uuid", how="left_anti")
-    first = F.min(F.struct(*OWNERS.column_names)).alias("first")  # Several tables may have replaced it.
-    return owners.unionByName(unknown.groupBy("table_uuid").agg(first).select("first.*"))
+    renamed = links.join(names, on="by", how="inner").select(*OWNERS.column_names)
+    others = owners.join(renamed.select("table_uuid"), on="table_uuid", how="left_anti")
+    return others.select(*OWNERS.column_names).unionByName(renamed)
 
 
 def renamed_owners(now: DataFrame, before: DataFrame) -> DataFrame:

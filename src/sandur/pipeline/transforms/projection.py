@@ -1,4 +1,4 @@
-"""Compare the catalog with what was published last: which tables to read, keep or drop, and the changes between."""
+"""Compare the catalog with what was published last: which tables to read, keep or drop."""
 
 from collections.abc import Collection, Sequence
 from functools import reduce
@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from sandur.pipeline.tables import CATALOGS, CHANGES, NAMESPACES, TABLES, Shape
+from sandur.pipeline.tables import CATALOGS, NAMESPACES, TABLES, Shape
 
 NAMES: Final = ("catalog", "namespace", "name")
 _OF_HEAD: Final = ("metadata_location", "metadata_version", "commit_key", "snapshot_id")
@@ -136,7 +136,6 @@ def _true(name: str) -> Column:
 
 
 _NAMED: Final = {CATALOGS.name: ("name",), NAMESPACES.name: ("catalog", "namespace")}
-_OBJECTS: Final = {CATALOGS.name: "catalog", NAMESPACES.name: "namespace"}
 
 
 def compare_containers(shape: Shape, now: DataFrame, before: DataFrame) -> DataFrame:
@@ -173,52 +172,3 @@ def unreadable_containers(shape: Shape, read: DataFrame) -> DataFrame:
     """The names of unreadable catalogs or namespaces, and the problems."""
     name = F.concat_ws(".", *_NAMED[shape.name]).alias("name")
     return read.where(F.col("problem").isNotNull()).select(F.lit(shape.name).alias("dataset"), name, "problem")
-
-
-def container_changes(shape: Shape, compared: DataFrame, *, seen_at_ms: int, feed_entry: int) -> DataFrame:
-    """The changes of catalogs or namespaces as rows of `changes`."""
-    parts = dict(zip(("catalog", "namespace"), _NAMED[shape.name], strict=False))
-    now = {column: F.coalesce(F.col(f"is.{name}"), F.col(f"was.{name}")) for column, name in parts.items()}
-    previous = {column: F.col(f"was.{name}") for column, name in parts.items()}
-    is_created = F.col("change") == CREATED
-    rows = compared.where(F.col("change") != SAME).withColumns(
-        {
-            "object": F.lit(_OBJECTS[shape.name]),
-            "changed_at": F.when(is_created, F.col("is.created_at")).otherwise(F.col("is.updated_at")),
-            "principal": F.when(is_created, F.col("is.created_by")).otherwise(F.col("is.updated_by")),
-            **{column: now.get(column, _null("string")) for column in NAMES},
-            **{f"previous_{column}": _if_renamed(previous.get(column, _null("string"))) for column in NAMES},
-            "format": _null("string"),
-            **_seen(seen_at_ms, feed_entry),
-        }
-    )
-    return rows.select(*CHANGES.column_names)
-
-
-def name_changes(compared: DataFrame, *, seen_at_ms: int, feed_entry: int) -> DataFrame:
-    """The changes of names of tables and views as rows of `changes`; commits are in receipts."""
-    is_changed = F.col("change").isin(CREATED, DROPPED, RENAMED)
-    rows = compared.where(is_changed).withColumns(
-        {
-            "object": F.coalesce("kind", "was_kind"),
-            "id": F.col("uuid"),
-            "changed_at": _null("timestamp"),
-            "principal": _null("string"),
-            **{f"previous_{column}": _if_renamed(F.col(f"was_{column}")) for column in NAMES},
-            **{column: F.coalesce(column, f"was_{column}") for column in (*NAMES, "format")},
-            **_seen(seen_at_ms, feed_entry),
-        }
-    )
-    return rows.select(*CHANGES.column_names)
-
-
-def _if_renamed(value: Column) -> Column:
-    return F.when(F.col("change") == RENAMED, value)
-
-
-def _seen(at_ms: int, feed_entry: int) -> dict[str, Column]:
-    return {"seen_at": F.timestamp_millis(F.lit(at_ms)), "feed_entry": F.lit(feed_entry).cast("long")}
-
-
-def _null(kind: str) -> Column:
-    return F.lit(None).cast(kind)

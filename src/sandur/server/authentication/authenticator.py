@@ -71,16 +71,25 @@ class _KnownIdentity(NamedTuple):
 
 
 class Authenticator:
-    """Authenticates the requests of one process."""
+    """Authenticates the requests of one process. `unauthenticated` is the bearer of requests that need no token."""
 
-    def __init__(self, settings: Settings, clock: Clock, lakes: Lakes, keys: SigningKeys) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        lakes: Lakes,
+        keys: SigningKeys,
+        *,
+        unauthenticated: Bearer = ANONYMOUS_BEARER,
+    ) -> None:
         self._settings = settings
         self._clock = clock
         self._lakes = lakes
         self.keys = keys
         self._providers = Providers(settings.oidc, clock)
         self._is_on = settings.authentication == "on"
-        self._anonymous = identity_of(HttpRequest("GET", b"", b"", {}, b"", ""), settings, ANONYMOUS_BEARER)
+        self._unauthenticated = unauthenticated
+        self._anonymous = identity_of(HttpRequest("GET", b"", b"", {}, b"", ""), settings, unauthenticated)
         self._verified: LruCache[bytes, tuple[Bearer, int]] = LruCache(_VERIFIED_MAX)
         self._identities: dict[bytes, _KnownIdentity] = {}
         self._key_reads_ms: LruCache[tuple[Layout, str], int] = LruCache(_MISSING_KEYS_MAX)
@@ -88,6 +97,14 @@ class Authenticator:
     @property
     def is_on(self) -> bool:
         return self._is_on
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
 
     async def identify(self, request: HttpRequest, *, needs_token: bool) -> Identity:
         """The identity of a request.
@@ -97,7 +114,7 @@ class Authenticator:
         headers = request.headers
         names_scope = TENANT_HEADER in headers or WORKSPACE_HEADER in headers
         if not self._is_on or not needs_token:
-            return identity_of(request, self._settings, ANONYMOUS_BEARER) if names_scope else self._anonymous
+            return identity_of(request, self._settings, self._unauthenticated) if names_scope else self._anonymous
         if names_scope:
             return await self._identify(request)
         # Most clients send the same header again and again; a hash of it would cost more than all that follows.
@@ -219,6 +236,20 @@ class Authenticator:
             pipeline=caller.is_pipeline,
         )
         return OwnToken(self.keys.current.sign(claims, now_ms), max(ends - now, 0))
+
+    async def reissue(self, token: str, request: HttpRequest) -> OwnToken:
+        """A newer token for the bearer of a token: of this server, or of a provider. It ends when that must end.
+
+        Whether the bearer was revoked, every operation decides by what the new token copies from the old one.
+        """
+        bearer = await self.bearer_of(token, request)
+        identity = identity_of(request, self._settings, bearer)
+        if read_issuer(token) == self.keys.current.ring.issuer:
+            claims = verify_own(token, self.keys.current, self._clock.now_ms())
+            until, provider = claims.until, claims.idp
+        else:
+            until, provider = bearer.expires_ms // 1_000, bearer.issuer
+        return self.issue(bearer.caller, identity.tenant, identity.workspace, provider=provider, until_seconds=until)
 
     def published_keys(self) -> bytes:
         """The public keys as JSON; none if authentication is off."""

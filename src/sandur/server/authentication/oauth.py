@@ -88,6 +88,19 @@ async def grant_token(call: Call, *, requires_user: bool = False) -> Grant:
             raise OAuthProblem(400, "unsupported_grant_type", described)
 
 
+async def login_token(call: Call, name: str, secret: str) -> OwnToken:
+    """A token for a person who logs in: by the name and the secret of a principal, an API key, or a token.
+
+    Raises OAuthProblem, with the reason.
+    """
+    if name or secret.startswith(API_KEY_PREFIX):
+        return await _grant_client(call, {"client_id": name, "client_secret": secret})
+    try:
+        return await _renewed(call, secret)
+    except Unauthenticated as error:
+        raise OAuthProblem(401, "invalid_grant", f"the token is not valid: {error}") from None
+
+
 def _subject_token(form: Mapping[str, str]) -> str:
     subject, kind = form.get("subject_token"), form.get("subject_token_type") or ACCESS_TOKEN_TYPE
     if not subject:
@@ -112,7 +125,7 @@ async def _grant_client(call: Call, form: Mapping[str, str]) -> OwnToken:
 
 
 def _client(call: Call, form: Mapping[str, str]) -> _Client | None:
-    """The credentials of the form or of Basic; None if there are none. Both at once are not allowed (RFC 6749, 2.3)."""
+    """The credentials of the form or of Basic; None without any. Both at once are not allowed (RFC 6749, 2.3)."""
     basic = _basic(call)
     if basic and form.get("client_secret"):
         raise OAuthProblem(400, "invalid_request", "the client sent its secret twice: as Basic and in the form")

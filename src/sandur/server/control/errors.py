@@ -8,6 +8,7 @@ from sandur.server.errors import UNAVAILABLE_RETRY_SECONDS, ErrorMap, Rule, enco
 ERRORS: Final = ErrorMap(
     rules={
         errors.BadRequest: Rule(400, "BadRequestException"),
+        errors.Expired: Rule(410, "GoneException"),
         errors.Unauthenticated: Rule(401, "NotAuthorizedException"),
         errors.Forbidden: Rule(403, "ForbiddenException"),
         errors.NotFound: Rule(404, "NotFoundException"),

@@ -4,17 +4,49 @@ from typing import Final
 
 from sandur.catalog import privileges
 from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
-from sandur.operations.identity.principals import OTHERS
 from sandur.server.app import Dialect, Route, Router
-from sandur.server.control import audit, grants, groups, principals, restrictions, stages
+from sandur.server.control import (
+    audit,
+    browse,
+    dropped,
+    events,
+    grants,
+    groups,
+    lineage,
+    policies,
+    principals,
+    restrictions,
+    stages,
+    subscriptions,
+)
 from sandur.server.control.errors import ERRORS
+from sandur.server.needs import ADMINISTER, DESCRIBE_OBJECT, OWN_OR_ADMINISTER
 
-_ADMINISTRATOR: Final = Needs("metastore", privileges.MANAGED)
-_SELF: Final = Needs("caller", further={OTHERS: privileges.MANAGED})
+_ADMINISTRATOR: Final = ADMINISTER
+_SELF: Final = OWN_OR_ADMINISTER
+_UNDROP: Final = Needs(
+    "table",
+    privileges.MANAGED,
+    {
+        "table": privileges.CREATE_TABLE,
+        "view": privileges.CREATE_VIEW,
+        "volume": privileges.CREATE_VOLUME,
+        "function": privileges.CREATE_FUNCTION,
+        "model": privileges.CREATE_MODEL,
+    },
+)
 _PRINCIPAL: Final = "/principals/{name}"
 _RESTRICTIONS: Final = "/restrictions/{full_name}"
 _TAGS: Final = "/tags/{securable_type}/{full_name}"
+_SUBSCRIPTIONS: Final = "/subscriptions"
+_SUBSCRIPTION: Final = _SUBSCRIPTIONS + "/{id}"
+_POLICY: Final = "/policies/{securable_type}/{full_name}"
 _GRANTS: Final = "/grants/{securable_type}/{full_name}"
+
+_CONTENTS: Final = "/contents"
+_OBJECT: Final = "/objects/{catalog}/{namespace}/{name}"
+_READ_TABLE: Final = Needs("table", privileges.READ_TABLE)
+_CREATE_TABLE: Final = Needs("schema", privileges.CREATE_TABLE, {"location": privileges.CREATE_EXTERNAL_TABLE})
 
 ROUTES: Final = (
     Route("GET", "/me", "loadSelf", principals.load_self, AUTHENTICATED),
@@ -59,7 +91,44 @@ ROUTES: Final = (
     Route("GET", _RESTRICTIONS, "loadRestrictions", restrictions.load_restrictions, privileges.CHANGE_GRANTS),
     Route("PUT", _RESTRICTIONS, "setRestrictions", restrictions.set_restrictions, privileges.CHANGE_GRANTS),
     Route("DELETE", _RESTRICTIONS, "removeRestrictions", restrictions.remove_restrictions, privileges.CHANGE_GRANTS),
+    Route("GET", _CONTENTS, "listContents", browse.list_catalogs, Needs("metastore")),
+    Route("GET", _CONTENTS + "/{catalog}", "listCatalogContents", browse.list_in_catalog, Needs("catalog")),
+    Route(
+        "GET",
+        _CONTENTS + "/{catalog}/{namespace}",
+        "listNamespaceContents",
+        browse.list_in_namespace,
+        Needs("schema"),
+    ),
+    Route("GET", "/objects/{catalog}", "describeCatalog", browse.describe_catalog, Needs("catalog")),
+    Route("GET", "/objects/{catalog}/{namespace}", "describeNamespace", browse.describe_namespace, Needs("schema")),
+    Route("GET", _OBJECT, "describeObject", browse.describe_object, DESCRIBE_OBJECT),
+    Route("GET", _OBJECT + "/history", "loadHistory", browse.load_history, _READ_TABLE),
+    Route("GET", _OBJECT + "/changes", "loadChanges", browse.load_changes, _READ_TABLE),
+    Route("POST", "/tables/{catalog}/{namespace}", "defineTable", browse.create_table, _CREATE_TABLE),
+    Route("POST", "/preview", "preview", browse.preview, Needs("tables", privileges.READ_DATA)),
+    Route("GET", "/jobs", "listJobs", browse.list_jobs, _ADMINISTRATOR),
+    Route("GET", _POLICY, "loadPolicy", policies.load_policy, Needs("metastore")),
+    Route("PUT", _POLICY, "replacePolicy", policies.replace_policy, privileges.CHANGE_GRANTS),
+    Route("PATCH", _POLICY, "updatePolicy", policies.update_policy, privileges.CHANGE_GRANTS),
+    Route("DELETE", _POLICY, "removePolicy", policies.remove_policy, privileges.CHANGE_GRANTS),
+    Route("GET", "/table-health", "loadTableHealth", policies.load_table_health, Needs("metastore")),
+    Route("GET", "/maintenance/plan", "loadMaintenancePlan", policies.load_plan, Needs("metastore")),
+    Route("GET", "/maintenance/operations", "listMaintenanceOperations", policies.load_operations, Needs("metastore")),
     Route("GET", "/stages", "listStages", stages.list_stages, _ADMINISTRATOR),
+    Route("POST", "/undrop/{kind}/{full_name}", "undrop", dropped.undrop, _UNDROP),
+    Route("GET", "/dropped", "listDropped", dropped.list_dropped, Needs("catalog")),
+    Route("GET", "/events", "loadEvents", events.load_events, AUTHENTICATED),
+    Route("GET", "/events/stream", "streamEvents", events.stream_events, AUTHENTICATED),
+    Route("POST", _SUBSCRIPTIONS, "createSubscription", subscriptions.create_subscription, AUTHENTICATED),
+    Route("GET", _SUBSCRIPTIONS, "listSubscriptions", subscriptions.list_subscriptions, _SELF),
+    Route("GET", _SUBSCRIPTION, "loadSubscription", subscriptions.load_subscription, _SELF),
+    Route("PATCH", _SUBSCRIPTION, "updateSubscription", subscriptions.update_subscription, _SELF),
+    Route("DELETE", _SUBSCRIPTION, "deleteSubscription", subscriptions.delete_subscription, _SELF),
+    Route("POST", _SUBSCRIPTION + "/rotate-secret", "rotateSubscriptionSecret", subscriptions.rotate_secret, _SELF),
+    Route("POST", _SUBSCRIPTION + "/replay", "replaySubscription", subscriptions.replay, _SELF),
+    Route("GET", _SUBSCRIPTION + "/dead-letters", "listDeadLetters", subscriptions.list_dead_letters, _SELF),
+    Route("GET", "/lineage", "loadLineage", lineage.load_lineage_graph, Needs("metastore")),
     Route("GET", "/audit", "loadAudit", audit.load_audit_records, _ADMINISTRATOR),
     Route("DELETE", _PRINCIPAL + "/api-keys/{id}", "removeApiKey", principals.remove_api_key, _SELF),
 )

@@ -10,6 +10,7 @@ from sandur.catalog.privileges import Needs
 from sandur.errors import Invalid
 from sandur.operations.access import authorize_caller
 from sandur.operations.containers.catalogs import load_catalog
+from sandur.server import needs
 from sandur.server.app import Dialect, Route, Router
 from sandur.server.context import Call
 from sandur.server.delta_rest import tables
@@ -22,12 +23,6 @@ _SUPPORTED: Final = {1: 0}
 
 _SCHEMA: Final = "/catalogs/{catalog}/schemas/{schema}"
 _TABLE: Final = f"{_SCHEMA}/tables/{{table}}"
-
-
-_STAGE_TABLE: Final = Needs("schema", privileges.CREATE_TABLE)
-_CREATE_TABLE: Final = Needs("schema", privileges.CREATE_TABLE, {"location": privileges.CREATE_EXTERNAL_TABLE})
-_DROP_TABLE: Final = Needs("table", privileges.MANAGED, {"purge": privileges.MANAGED})
-_READ_TABLE: Final = Needs("table", privileges.READ_TABLE)
 
 
 async def get_config(call: Call) -> Answer:
@@ -56,21 +51,21 @@ def negotiated_version(text: str) -> str:
 
 
 ROUTES: Final = (
-    Route("GET", "/config", "getConfig", get_config, Needs("catalog")),
-    Route("POST", f"{_SCHEMA}/staging-tables", "createStagingTable", tables.stage, _STAGE_TABLE),
-    Route("POST", f"{_SCHEMA}/tables", "createTable", tables.create, _CREATE_TABLE),
-    Route("GET", _TABLE, "loadTable", tables.load, _READ_TABLE),
-    Route("POST", _TABLE, "updateTable", tables.update, Needs("table", privileges.MODIFY_TABLE)),
-    Route("DELETE", _TABLE, "deleteTable", tables.drop, _DROP_TABLE),
-    Route("HEAD", _TABLE, "tableExists", tables.exists, _READ_TABLE),
+    Route("GET", "/config", "getConfig", get_config, needs.SEE_CATALOG),
+    Route("POST", f"{_SCHEMA}/staging-tables", "createStagingTable", tables.stage, needs.STAGE_DELTA_TABLE),
+    Route("POST", f"{_SCHEMA}/tables", "createTable", tables.create, needs.CREATE_DELTA_TABLE),
+    Route("GET", _TABLE, "loadTable", tables.load, needs.READ_TABLE),
+    Route("POST", _TABLE, "updateTable", tables.update, needs.COMMIT_DELTA_TABLE),
+    Route("DELETE", _TABLE, "deleteTable", tables.drop, needs.DROP_DELTA_TABLE),
+    Route("HEAD", _TABLE, "tableExists", tables.exists, needs.READ_TABLE),
     Route(
         "POST",
         f"{_TABLE}/rename",
         "renameTable",
         tables.rename,
-        Needs("table", privileges.MANAGED, {"destination": privileges.CREATE_TABLE}),
+        needs.RENAME_TABLE,
     ),
-    Route("POST", f"{_TABLE}/metrics", "reportMetrics", tables.report, _READ_TABLE),
+    Route("POST", f"{_TABLE}/metrics", "reportMetrics", tables.report, needs.READ_TABLE),
     Route(
         "GET",
         f"{_TABLE}/credentials",

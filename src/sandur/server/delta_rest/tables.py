@@ -1,24 +1,22 @@
 """Handlers of the Delta REST API: tables, staging tables and credentials."""
 
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
-from sandur.catalog.credential_properties import delta_config
 from sandur.catalog.identifiers import Identifier, checked_new_name, checked_uuid, identifier_from_parts
 from sandur.catalog.property_keys import check_new_keys
 from sandur.delta.requests import CreateTable, RenameTable, ReportMetrics, StageTable, UpdateTable, parse_change
-from sandur.errors import BadRequest, Invalid, Unavailable
+from sandur.errors import BadRequest, Invalid
 from sandur.operations.delta import load as loads
 from sandur.operations.delta import tables as operations
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.create import create_table
 from sandur.operations.delta.tables import load_stage, stage_table
 from sandur.operations.tables.reports import DELTA_COMMIT_REPORT, keep_report
-from sandur.operations.unity.credentials import credential_for, path_location
+from sandur.operations.unity.credentials import path_location
 from sandur.server.context import Call
-from sandur.server.delta_rest.bodies import NEVER_MS, loaded_body, stage_body
+from sandur.server.delta_bodies import FileOperation, loaded_body, stage_body, storage_credentials
 from sandur.server.http import NO_CONTENT, NO_STORE, Answer, json_answer
 
 
@@ -31,9 +29,8 @@ def new_table_of(call: Call, name: str) -> Identifier:
     return identifier_from_parts(call.value("catalog"), call.value("schema"), checked_new_name("table", name))
 
 
-Operation = Literal["READ", "READ_WRITE"]
-_OPERATIONS: Final[dict[str, Operation]] = {"READ": "READ", "READ_WRITE": "READ_WRITE"}
-_PATH_OPERATIONS: Final[dict[str, Operation]] = {
+_OPERATIONS: Final[dict[str, FileOperation]] = {"READ": "READ", "READ_WRITE": "READ_WRITE"}
+_PATH_OPERATIONS: Final[dict[str, FileOperation]] = {
     **_OPERATIONS,
     "PATH_READ": "READ",
     "PATH_READ_WRITE": "READ_WRITE",
@@ -63,37 +60,22 @@ async def credentials_for_path(call: Call) -> Answer:
     return await _answer_credentials(call, await path_location(call.lake, location, situation=situation), operation)
 
 
-async def _credentials(call: Call, location: str, operation: Operation) -> Sequence[Mapping[str, object]]:
-    """Credentials for all files below a location: an empty configuration when it needs none, which clients expect."""
-    credential = await credential_for(call.lake, (location,), writes=operation == "READ_WRITE")
-    config = delta_config(credential) if credential else {}
-    expires_ms = credential.expires_ms if credential else 0
-    return (
-        {"prefix": location, "operation": operation, "config": config, "expiration-time-ms": expires_ms or NEVER_MS},
-    )
-
-
-def _requested_operation(call: Call, known: dict[str, Operation]) -> Operation:
+def _requested_operation(call: Call, known: dict[str, FileOperation]) -> FileOperation:
     text = call.required("operation")
     if text not in known:
         raise BadRequest(f"Invalid operation: expected one of {', '.join(known)}, found {text[:40]!r}")
     return known[text]
 
 
-async def _answer_credentials(call: Call, location: str, operation: Operation) -> Answer:
-    credentials = await _credentials(call, location, operation)
+async def _answer_credentials(call: Call, location: str, operation: FileOperation) -> Answer:
+    credentials = await storage_credentials(call.lake, location, operation)
     return json_answer(msgspec.json.encode({"storage-credentials": credentials}), NO_STORE)
 
 
 async def stage(call: Call) -> Answer:
     body = call.body(StageTable, "staging table request")
     staged = await stage_table(call.lake, new_table_of(call, body.name), request=call.request())
-    try:
-        credentials = await _credentials(call, staged.location, "READ_WRITE")
-    except (Invalid, Unavailable):
-        # The table is staged all the same: a client without credentials of its own requests them, and gets the error.
-        credentials = ()
-    return json_answer(stage_body(staged, credentials), NO_STORE)
+    return json_answer(await stage_body(call.lake, staged), NO_STORE)
 
 
 async def create(call: Call) -> Answer:

@@ -7,8 +7,8 @@ from sandur.errors import NotFound
 from sandur.operations.containers import drop
 from sandur.operations.containers import namespaces as operations
 from sandur.server.context import Call
-from sandur.server.http import NO_CONTENT, Answer, json_answer
-from sandur.server.iceberg_rest.tables import SEPARATOR, catalog_of, decode_levels, encode, namespace_of, page_of
+from sandur.server.http import NO_CONTENT, Answer, decode_levels, json_answer
+from sandur.server.iceberg_rest.tables import SEPARATOR, catalog_of, encode, namespace_of, page_of
 
 
 class CreateNamespaceBody(msgspec.Struct, frozen=True):

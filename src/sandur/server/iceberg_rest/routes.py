@@ -3,12 +3,12 @@
 from typing import Final
 
 from sandur.catalog import privileges
-from sandur.catalog.privileges import OPEN, Needs
-from sandur.operations.credentials.table_access import SITUATION
+from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
+from sandur.server import needs
 from sandur.server.app import Dialect, Route, Router
 from sandur.server.context import Call
 from sandur.server.http import Answer
-from sandur.server.iceberg_rest import config, namespaces, signatures, tables, views
+from sandur.server.iceberg_rest import config, events, namespaces, signatures, tables, views
 from sandur.server.iceberg_rest.errors import ERRORS
 from sandur.settings import Settings
 
@@ -17,19 +17,9 @@ _NAMESPACE: Final = _NAMESPACES + "/{namespace}"
 _TABLE: Final = _NAMESPACE + "/tables/{table}"
 _VIEW: Final = _NAMESPACE + "/views/{view}"
 
-# At a location that the client names, below an external location.
-_AT_LOCATION: Final = {"location": privileges.CREATE_EXTERNAL_TABLE}
-_COMMIT: Final = {"relocate": privileges.MANAGED, "create": privileges.CREATE_TABLE, **_AT_LOCATION}
-_TRANSACTION: Final = {**_COMMIT, "view": privileges.MANAGED, "create view": privileges.CREATE_VIEW}
-# With credentials for the files, which a client may want together with a table or a plan.
-_CREDENTIALS: Final = {SITUATION: privileges.READ_DATA}
-_CREATE_TABLE: Final = Needs("schema", privileges.CREATE_TABLE, {**_AT_LOCATION, **_CREDENTIALS})
-_READ_TABLE: Final = Needs("table", privileges.READ_TABLE)
-_SCAN_TABLE: Final = Needs("table", privileges.SCAN_TABLE)
 _SIGNED: Final = {"write": privileges.WRITE_DATA}
 _SIGN: Final = Needs("table", privileges.READ_DATA, {**_SIGNED, "staged": privileges.CREATE_TABLE})
 _SIGN_LOCATED: Final = Needs("table", privileges.READ_DATA, _SIGNED)
-_PLAN_SCAN: Final = Needs("table", privileges.SCAN_TABLE, _CREDENTIALS)
 
 
 async def get_config(call: Call) -> Answer:
@@ -39,60 +29,56 @@ async def get_config(call: Call) -> Answer:
 ROUTES: Final = (
     Route("GET", "/v1/config", "getConfig", get_config, Needs("caller", further={"warehouse": privileges.VISIBLE})),
     Route("POST", "/v1/oauth/tokens", "getToken", config.get_token, OPEN),
-    Route("GET", _NAMESPACES, "listNamespaces", namespaces.list_namespaces, Needs("catalog")),
+    Route("GET", _NAMESPACES, "listNamespaces", namespaces.list_namespaces, needs.SEE_CATALOG),
     Route(
         "POST",
         _NAMESPACES,
         "createNamespace",
         namespaces.create_namespace,
-        Needs("catalog", privileges.CREATE_SCHEMA, {"location": privileges.CREATE_MANAGED_STORAGE}),
+        needs.CREATE_NAMESPACE,
     ),
-    Route("GET", _NAMESPACE, "loadNamespaceMetadata", namespaces.load_namespace, Needs("schema")),
-    Route("HEAD", _NAMESPACE, "namespaceExists", namespaces.namespace_exists, Needs("schema")),
-    Route("DELETE", _NAMESPACE, "dropNamespace", namespaces.drop_namespace, Needs("schema", privileges.MANAGED)),
+    Route("GET", _NAMESPACE, "loadNamespaceMetadata", namespaces.load_namespace, needs.SEE_NAMESPACE),
+    Route("HEAD", _NAMESPACE, "namespaceExists", namespaces.namespace_exists, needs.SEE_NAMESPACE),
+    Route("DELETE", _NAMESPACE, "dropNamespace", namespaces.drop_namespace, needs.DROP_NAMESPACE),
     Route(
         "POST",
         _NAMESPACE + "/properties",
         "updateProperties",
         namespaces.update_properties,
-        Needs("schema", privileges.MANAGED, {"location": privileges.CREATE_MANAGED_STORAGE}),
+        needs.CHANGE_NAMESPACE,
     ),
-    Route("GET", _NAMESPACE + "/tables", "listTables", tables.list_tables, Needs("schema")),
-    Route("POST", _NAMESPACE + "/tables", "createTable", tables.create, _CREATE_TABLE),
+    Route("GET", _NAMESPACE + "/tables", "listTables", tables.list_tables, needs.SEE_NAMESPACE),
+    Route("POST", _NAMESPACE + "/tables", "createTable", tables.create, needs.CREATE_TABLE),
     Route(
         "POST",
         _NAMESPACE + "/register",
         "registerTable",
         tables.register_table,
-        Needs(
-            "schema",
-            privileges.CREATE_TABLE,
-            {**_AT_LOCATION, **_CREDENTIALS, "files": privileges.READ_FILES, "overwrite": privileges.MANAGED},
-        ),
+        needs.REGISTER_TABLE,
     ),
-    Route("GET", _TABLE, "loadTable", tables.load, _READ_TABLE),
-    Route("POST", _TABLE, "updateTable", tables.commit, Needs("table", privileges.MODIFY_TABLE, _COMMIT)),
+    Route("GET", _TABLE, "loadTable", tables.load, needs.READ_TABLE),
+    Route("POST", _TABLE, "updateTable", tables.commit, needs.COMMIT_TABLE),
     Route(
         "DELETE",
         _TABLE,
         "dropTable",
         tables.drop,
-        Needs("table", privileges.MANAGED, {"purge": privileges.PURGE_TABLE}),
+        needs.DROP_TABLE,
     ),
-    Route("HEAD", _TABLE, "tableExists", tables.exists, _READ_TABLE),
+    Route("HEAD", _TABLE, "tableExists", tables.exists, needs.READ_TABLE),
     Route("POST", _TABLE + "/unregister", "unregisterTable", tables.unregister, Needs("table", privileges.MANAGED)),
     Route(
         "GET",
         _TABLE + "/credentials",
         "loadCredentials",
         tables.load_credentials,
-        Needs("table", privileges.READ_DATA),
+        needs.READ_FILES,
     ),
-    Route("POST", _TABLE + "/plan", "planTableScan", tables.plan_scan, _PLAN_SCAN),
-    Route("GET", _TABLE + "/plan/{plan-id}", "fetchPlanningResult", tables.fetch_plan, _PLAN_SCAN),
-    Route("DELETE", _TABLE + "/plan/{plan-id}", "cancelPlanning", tables.cancel_plan, _SCAN_TABLE),
-    Route("POST", _TABLE + "/tasks", "fetchScanTasks", tables.fetch_scan_tasks, _SCAN_TABLE),
-    Route("POST", _TABLE + "/metrics", "reportMetrics", tables.metrics, _READ_TABLE),
+    Route("POST", _TABLE + "/plan", "planTableScan", tables.plan_scan, needs.PLAN_SCAN),
+    Route("GET", _TABLE + "/plan/{plan-id}", "fetchPlanningResult", tables.fetch_plan, needs.PLAN_SCAN),
+    Route("DELETE", _TABLE + "/plan/{plan-id}", "cancelPlanning", tables.cancel_plan, needs.SCAN_TABLE),
+    Route("POST", _TABLE + "/tasks", "fetchScanTasks", tables.fetch_scan_tasks, needs.SCAN_TABLE),
+    Route("POST", _TABLE + "/metrics", "reportMetrics", tables.metrics, needs.READ_TABLE),
     Route("POST", _TABLE + "/sign", "signRequest", signatures.sign, _SIGN),
     Route("POST", "/v1/aws/s3/sign", "signS3Request", signatures.sign_located, _SIGN_LOCATED, is_advertised=False),
     Route(
@@ -100,48 +86,42 @@ ROUTES: Final = (
         "/v1/{prefix}/tables/rename",
         "renameTable",
         tables.rename_table,
-        Needs("table", privileges.MANAGED, {"destination": privileges.CREATE_TABLE}),
+        needs.RENAME_TABLE,
     ),
     Route(
         "POST",
         "/v1/{prefix}/transactions/commit",
         "commitTransaction",
         tables.commit_tables,
-        Needs("tables", privileges.MODIFY_TABLE, _TRANSACTION),
+        needs.COMMIT_TRANSACTION,
     ),
-    Route("GET", _NAMESPACE + "/views", "listViews", views.list_views, Needs("schema")),
-    Route(
-        "POST", _NAMESPACE + "/views", "createView", views.create, Needs("schema", privileges.CREATE_VIEW, _AT_LOCATION)
-    ),
-    Route("GET", _VIEW, "loadView", views.load, Needs("view", privileges.READ_VIEW)),
+    Route("GET", _NAMESPACE + "/views", "listViews", views.list_views, needs.SEE_NAMESPACE),
+    Route("POST", _NAMESPACE + "/views", "createView", views.create, needs.CREATE_VIEW),
+    Route("GET", _VIEW, "loadView", views.load, needs.READ_VIEW),
     Route(
         "POST",
         _VIEW,
         "replaceView",
         views.replace,
-        Needs("view", privileges.MANAGED, {"relocate": privileges.MANAGED, **_AT_LOCATION}),
+        needs.REPLACE_VIEW,
     ),
-    Route("DELETE", _VIEW, "dropView", views.drop, Needs("view", privileges.MANAGED)),
-    Route("HEAD", _VIEW, "viewExists", views.exists, Needs("view", privileges.READ_VIEW)),
+    Route("DELETE", _VIEW, "dropView", views.drop, needs.DROP_VIEW),
+    Route("HEAD", _VIEW, "viewExists", views.exists, needs.READ_VIEW),
     Route(
         "POST",
         "/v1/{prefix}/views/rename",
         "renameView",
         views.rename_view,
-        Needs("view", privileges.MANAGED, {"destination": privileges.CREATE_VIEW}),
+        needs.RENAME_VIEW,
     ),
     Route(
         "POST",
         _NAMESPACE + "/register-view",
         "registerView",
         views.register_view,
-        Needs(
-            "schema",
-            privileges.CREATE_VIEW,
-            {**_AT_LOCATION, "files": privileges.READ_FILES, "overwrite": privileges.MANAGED},
-        ),
+        needs.REGISTER_VIEW,
     ),
-    Route("GET", _NAMESPACE + "/functions", "listFunctions", views.list_functions, Needs("schema")),
+    Route("GET", _NAMESPACE + "/functions", "listFunctions", views.list_functions, needs.SEE_NAMESPACE),
     Route(
         "GET",
         _NAMESPACE + "/functions/{function}",
@@ -149,17 +129,22 @@ ROUTES: Final = (
         views.load_function,
         Needs("function", privileges.EXECUTE),
     ),
-    Route("GET", _TABLE + "/schemas", "tableSchemas", tables.schemas, _READ_TABLE, is_advertised=False),
+    Route("GET", _TABLE + "/schemas", "tableSchemas", tables.schemas, needs.READ_TABLE, is_advertised=False),
     Route(
         "GET",
         _TABLE + "/partition-specs",
         "tablePartitionSpecs",
         tables.partition_specs,
-        _READ_TABLE,
+        needs.READ_TABLE,
         is_advertised=False,
     ),
-    Route("GET", _TABLE + "/governance", "tableGovernance", tables.governance, _READ_TABLE, is_advertised=False),
-    Route("GET", _TABLE + "/snapshots", "tableSnapshots", tables.snapshots, _READ_TABLE, is_advertised=False),
+    Route("GET", _TABLE + "/governance", "tableGovernance", tables.governance, needs.READ_TABLE, is_advertised=False),
+    Route("GET", _TABLE + "/snapshots", "tableSnapshots", tables.snapshots, needs.READ_TABLE, is_advertised=False),
+)
+
+# A proposal that may still change: served only if the setting `iceberg_events` says so, and never advertised.
+EVENT_ROUTES: Final = (
+    Route("POST", "/v1/{prefix}/events", "queryEvents", events.query_events, AUTHENTICATED, is_advertised=False),
 )
 
 _ENDPOINTS: Final = [f"{route.method} {route.path}" for route in ROUTES if route.is_advertised]
@@ -167,9 +152,10 @@ _ENDPOINTS: Final = [f"{route.method} {route.path}" for route in ROUTES if route
 
 def iceberg_dialect(settings: Settings) -> Dialect:
     """The Iceberg REST API at `/v1` and `/iceberg/v1`, and where the servers of Unity Catalog have it."""
+    routes = (*ROUTES, *EVENT_ROUTES) if settings.iceberg_events else ROUTES
     return Dialect(
         name="iceberg",
         mounts=(b"/v1/", b"/iceberg/v1/", b"/api/2.1/unity-catalog/iceberg/v1/"),
-        router=Router(ROUTES, unknown_status=400, base="/v1", default_prefix=settings.default_catalog),
+        router=Router(routes, unknown_status=400, base="/v1", default_prefix=settings.default_catalog),
         errors=ERRORS,
     )

@@ -4,7 +4,6 @@ Metadata is spliced into answers as stored, never re-encoded.
 """
 
 import functools
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, Literal, NamedTuple, Protocol, assert_never
@@ -39,20 +38,27 @@ from sandur.operations.tables.drop import drop_name, unregister_table
 from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.operations.unity.governance import load_table_governance
-from sandur.server.context import Call, whole_number
+from sandur.server.context import Call, validate_stage_id, whole_number
 from sandur.server.errors import error_object
-from sandur.server.http import CACHE_CONTROL, ETAG, JSON, NO_CONTENT, VARY, Answer, Headers, decode_segment, json_answer
+from sandur.server.http import (
+    CACHE_CONTROL,
+    ETAG,
+    JSON,
+    NO_CONTENT,
+    VARY,
+    Answer,
+    Headers,
+    decode_levels,
+    json_answer,
+)
 from sandur.server.iceberg_rest.delegation import accepted, access_fields
 from sandur.server.iceberg_rest.errors import ERRORS
 
 SEPARATOR: Final = "%1F"
 """Joins the levels of a namespace in a path; `config` announces it to clients."""
 
-_ENCODED_SEPARATOR: Final = re.compile(rb"%1[Ff]|\x1f")
-
 encode: Final = msgspec.json.Encoder().encode
 _STAGE_REQUIREMENTS: Final = b',"requirements":[{"type":"assert-create"}]}'
-_STAGE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
 
 # An answer is for one client: it depends on the principal, the workspace and the delegation.
 _VARY: Final = (VARY, b"Authorization, X-Iceberg-Access-Delegation, X-Sandur-Tenant, X-Sandur-Workspace")
@@ -139,13 +145,6 @@ def page_of(call: Call) -> PageRequest:
     return PageRequest(call.query.get("pageToken"), whole_number(size, "pageSize", at_least=1) if size else None)
 
 
-def decode_levels(raw: bytes) -> tuple[str, ...]:
-    """The levels of a namespace in a path: split while still encoded, then decoded one by one."""
-    if b"%" not in raw and b"\x1f" not in raw:
-        return (decode_segment(raw),)
-    return tuple(decode_segment(level) for level in _ENCODED_SEPARATOR.split(raw))
-
-
 async def list_of_kind(call: Call, kind: Kind) -> Answer:
     namespace, page = namespace_of(call), page_of(call)
     found = await list_names(call.lake, namespace, kind=kind, page_token=page.token, page_size=page.size)
@@ -164,18 +163,10 @@ list_tables = partial(list_of_kind, kind="table")
 
 async def create(call: Call) -> Answer:
     body = decode_create_table(call.http.body)
-    stage_id = _stage_id(call)
+    stage_id = validate_stage_id(call.http.header(b"iceberg-transaction-id") or "", "Iceberg-Transaction-Id")
     request = call.request(stage_id) if stage_id else call.request()
     loaded = await create_table(call.lake, namespace_of(call), body, request, stage_id=stage_id)
     return await _created_answer(call, body.name, loaded)
-
-
-def _stage_id(call: Call) -> str:
-    """The id that the client gives its create transaction; empty if it gives none, BadRequest if it is not valid."""
-    text = call.http.header(b"iceberg-transaction-id") or ""
-    if text and not _STAGE_ID.match(text):
-        raise BadRequest("Invalid Iceberg-Transaction-Id: expected up to 128 letters, digits and . _ : -")
-    return text
 
 
 def _with_stage(answer: bytes, stage_id: str) -> bytes:
@@ -359,7 +350,7 @@ def _snapshots(call: Call) -> Literal["all", "refs"]:
 
 
 def _etag(if_none_match: str | None) -> str | None:
-    """The first tag of If-None-Match, without quotation marks; None when there is none, or only `*`."""
+    """The first tag of If-None-Match, without quotation marks; None without a tag, and for `*`."""
     if not if_none_match or if_none_match == "*":
         return None
     return if_none_match.split(",", 1)[0].strip().removeprefix("W/").strip('"')

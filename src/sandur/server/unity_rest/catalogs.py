@@ -1,11 +1,18 @@
 """Handlers for catalogs and schemas."""
 
+from functools import partial
+
 import msgspec
 
-from sandur.catalog.identifiers import checked_new_name, namespace_from_parts, parse_schema_name
+from sandur.catalog.identifiers import (
+    Namespace,
+    checked_new_name,
+    full_name_of,
+    namespace_from_parts,
+    parse_schema_name,
+)
 from sandur.catalog.infos import Comment, catalog_info
-from sandur.errors import Unsupported
-from sandur.operations.containers import catalogs, drop
+from sandur.operations.containers import catalogs, drop, rename
 from sandur.operations.unity import lists, schemas
 from sandur.operations.unity.owners import change_owner
 from sandur.server.context import Call
@@ -55,9 +62,16 @@ async def load_catalog(call: Call) -> Answer:
 
 
 async def update_catalog(call: Call) -> Answer:
-    name = call.value("name")
+    name, body = call.value("name"), call.body(UpdateContainer, "update catalog request")
+    if body.new_name in {None, "", name}:
+        return await _update_catalog(name, call)
+    new_name = checked_new_name("catalog", body.new_name or "")
+    await rename.rename_catalog(call.lake, name, new_name, call.request())
+    return await call.with_current_names(partial(_update_catalog, new_name))
+
+
+async def _update_catalog(name: str, call: Call) -> Answer:
     body = call.body(UpdateContainer, "update catalog request")
-    _check_not_renamed("Catalog", name, body.new_name)
     catalog = await catalogs.update_catalog(
         call.lake, name, comment=body.comment, properties=body.properties or None, request=call.request()
     )
@@ -98,12 +112,21 @@ async def load_schema(call: Call) -> Answer:
 async def update_schema(call: Call) -> Answer:
     namespace = parse_schema_name(call.value("full_name"))
     body = call.body(UpdateContainer, "update schema request")
-    _check_not_renamed("Schema", str(namespace), body.new_name)
+    if body.new_name in {None, "", namespace.levels[-1]}:
+        return await _update_schema(namespace, call)
+    new_name = checked_new_name("schema", body.new_name or "")
+    await rename.rename_namespace(call.lake, namespace, new_name, call.request())
+    renamed = Namespace(namespace.catalog, (*namespace.levels[:-1], new_name))
+    return await call.with_current_names(partial(_update_schema, renamed))
+
+
+async def _update_schema(namespace: Namespace, call: Call) -> Answer:
+    body = call.body(UpdateContainer, "update schema request")
     schema = await schemas.update_schema(
         call.lake, namespace, comment=body.comment, properties=body.properties or None, request=call.request()
     )
     if body.owner:
-        await change_owner(call.lake, "schema", call.value("full_name"), body.owner, call.request())
+        await change_owner(call.lake, "schema", full_name_of(namespace), body.owner, call.request())
         schema = msgspec.structs.replace(schema, owner=body.owner)
     return answer_with(schema)
 
@@ -113,9 +136,3 @@ async def delete_schema(call: Call) -> Answer:
     namespace = parse_schema_name(call.value("full_name"))
     await schemas.drop_schema(call.lake, namespace, force=force, request=call.request(f"force={force}"))
     return DONE
-
-
-def _check_not_renamed(what: str, name: str, new_name: str | None) -> None:
-    """Unsupported for a new name: the keys of all that a catalog or schema contains include its name."""
-    if new_name not in {None, "", name}:
-        raise Unsupported(f"{what} {name} cannot be renamed to {new_name}: its contents are stored under its name")

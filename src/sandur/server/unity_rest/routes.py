@@ -4,6 +4,7 @@ from typing import Final
 
 from sandur.catalog import privileges
 from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
+from sandur.server import needs
 from sandur.server.app import Dialect, Route, Router
 from sandur.server.unity_rest import access, catalogs, grants, groups, securables, storage, tables
 from sandur.server.unity_rest.errors import ERRORS
@@ -25,22 +26,22 @@ CLASSIC_ROUTES: Final = (
         "/catalogs",
         "createCatalog",
         catalogs.create_catalog,
-        Needs("metastore", privileges.CREATE_CATALOG, {"location": privileges.CREATE_MANAGED_STORAGE}),
+        needs.CREATE_CATALOG,
     ),
-    Route("GET", "/catalogs", "listCatalogs", catalogs.list_catalogs, Needs("metastore")),
-    Route("GET", "/catalogs/{name}", "getCatalog", catalogs.load_catalog, Needs("catalog")),
-    Route("PATCH", "/catalogs/{name}", "updateCatalog", catalogs.update_catalog, Needs("catalog", privileges.MANAGED)),
-    Route("DELETE", "/catalogs/{name}", "deleteCatalog", catalogs.delete_catalog, Needs("catalog", privileges.MANAGED)),
+    Route("GET", "/catalogs", "listCatalogs", catalogs.list_catalogs, needs.LIST_CATALOGS),
+    Route("GET", "/catalogs/{name}", "getCatalog", catalogs.load_catalog, needs.SEE_CATALOG),
+    Route("PATCH", "/catalogs/{name}", "updateCatalog", catalogs.update_catalog, needs.CHANGE_CATALOG),
+    Route("DELETE", "/catalogs/{name}", "deleteCatalog", catalogs.delete_catalog, needs.MANAGE_CATALOG),
     Route(
         "POST",
         "/schemas",
         "createSchema",
         catalogs.create_schema,
-        Needs("catalog", privileges.CREATE_SCHEMA, {"location": privileges.CREATE_MANAGED_STORAGE}),
+        needs.CREATE_NAMESPACE,
     ),
-    Route("GET", "/schemas", "listSchemas", catalogs.list_schemas, Needs("catalog")),
-    Route("GET", "/schemas/{full_name}", "getSchema", catalogs.load_schema, Needs("schema")),
-    Route("PATCH", "/schemas/{full_name}", "updateSchema", catalogs.update_schema, Needs("schema", privileges.MANAGED)),
+    Route("GET", "/schemas", "listSchemas", catalogs.list_schemas, needs.SEE_CATALOG),
+    Route("GET", "/schemas/{full_name}", "getSchema", catalogs.load_schema, needs.SEE_NAMESPACE),
+    Route("PATCH", "/schemas/{full_name}", "updateSchema", catalogs.update_schema, needs.CHANGE_SCHEMA),
     Route(
         "DELETE", "/schemas/{full_name}", "deleteSchema", catalogs.delete_schema, Needs("schema", privileges.MANAGED)
     ),

@@ -1,0 +1,1 @@
+"""Events of the catalog, and undrop: names, pointers, namespaces and other records that carry their last event."""

@@ -1,0 +1,202 @@
+"""Which files a Delta log needs: the live files, those removed a short while ago, and their deletion vectors.
+
+Actions are folded in the order of the log, from a checkpoint on. The files that are not needed are what VACUUM removes.
+"""
+
+import base64
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from sandur.delta.protocol import READER_FEATURES, READER_VERSION
+from sandur.errors import Invalid
+
+_Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_TO_B85: Final = str.maketrans(_Z85, _B85)
+_ENCODED_UUID_CHARS: Final = 20
+_SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
+_UNITS_MS: Final = {
+    **dict.fromkeys(("millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("second", "seconds"), 1_000),
+    **dict.fromkeys(("minute", "minutes"), 60_000),
+    **dict.fromkeys(("hour", "hours"), 3_600_000),
+    **dict.fromkeys(("day", "days"), 86_400_000),
+    **dict.fromkeys(("week", "weeks"), 7 * 86_400_000),
+}
+RETENTION: Final = "delta.deletedFileRetentionDuration"
+
+
+class DeletionVector(msgspec.Struct, frozen=True, rename="camel"):
+    """Where the deletion vector of a file is: in the log (`i`), in a file of the table (`u`), or at a path (`p`)."""
+
+    storage_type: str
+    path_or_inline_dv: str
+    offset: int | None = None
+
+
+class FileAction(msgspec.Struct, frozen=True, rename="camel"):
+    """An `add`, `remove` or `cdc`; only a remove has a time."""
+
+    path: str
+    deletion_timestamp: int | None = None
+    deletion_vector: DeletionVector | None = None
+
+
+class Sidecar(msgspec.Struct, frozen=True):
+    path: str
+
+
+class LogProtocol(msgspec.Struct, frozen=True, rename="camel"):
+    min_reader_version: int = 1
+    reader_features: tuple[str, ...] | None = None
+
+
+class Action(msgspec.Struct, frozen=True):
+    """One line of a log; other actions say nothing about files."""
+
+    add: FileAction | None = None
+    remove: FileAction | None = None
+    cdc: FileAction | None = None
+    sidecar: Sidecar | None = None
+    protocol: LogProtocol | None = None
+
+
+_ACTION: Final = msgspec.json.Decoder(Action)
+
+
+class LogState(NamedTuple):
+    """The files of a table by path and deletion vector: live ones, removed ones, and those of the change feed."""
+
+    live: Mapping[tuple[str, str], FileAction]
+    removed: Mapping[tuple[str, str], FileAction]
+    changes: frozenset[str] = frozenset()
+
+
+EMPTY: Final = LogState({}, {})
+
+
+def read_actions(data: bytes, *, location: str) -> Iterator[Action]:
+    """The actions of a commit; Invalid if a line is not an action, because it might add a file."""
+    for line in data.splitlines():
+        if not line.strip():
+            continue
+        try:
+            yield _ACTION.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Invalid(f"file {location}: cannot be read as a Delta commit: {error}") from error
+
+
+def rows_as_actions(rows: Iterable[Mapping[str, Any]], *, location: str) -> Iterator[Action]:
+    """The rows of a checkpoint; Invalid if one is not an action."""
+    for row in rows:
+        try:
+            yield msgspec.convert({name: value for name, value in row.items() if value is not None}, Action)
+        except msgspec.ValidationError as error:
+            raise Invalid(f"file {location}: cannot be read as a Delta checkpoint: {error}") from error
+
+
+def folded(before: LogState, actions: Iterable[Action]) -> LogState:
+    """The state after some actions; Invalid if the table needs a reader that knows more than this one."""
+    live, removed, changes = dict(before.live), dict(before.removed), set(before.changes)
+    for action in actions:
+        if action.protocol:
+            _check_protocol(action.protocol)
+        if action.add:
+            live[_key(action.add)] = action.add
+            removed.pop(_key(action.add), None)
+        if action.remove:
+            live.pop(_key(action.remove), None)
+            removed[_key(action.remove)] = action.remove
+        if action.cdc:
+            changes.add(action.cdc.path)
+    return LogState(live, removed, frozenset(changes))
+
+
+def _key(action: FileAction) -> tuple[str, str]:
+    vector = action.deletion_vector
+    return action.path, f"{vector.storage_type}{vector.path_or_inline_dv}@{vector.offset}" if vector else ""
+
+
+def _check_protocol(protocol: LogProtocol) -> None:
+    unknown = sorted(set(protocol.reader_features or ()) - READER_FEATURES)
+    if protocol.min_reader_version > READER_VERSION or unknown:
+        raise Invalid(f"the table needs a reader of version {protocol.min_reader_version} with {unknown}")
+
+
+def needed_files(state: LogState, location: str, *, removed_after_ms: int) -> Iterator[str]:
+    """The locations of all files that a reader may need. A file that was removed at an unknown time counts as young."""
+    for action in state.live.values():
+        yield from named_files(action, location)
+    for action in state.removed.values():
+        if not action.deletion_timestamp or action.deletion_timestamp > removed_after_ms:
+            yield from named_files(action, location)
+    for path in state.changes:
+        yield absolute(path, location)
+
+
+def added_files(actions: Iterable[Action], location: str) -> Sequence[str]:
+    """The locations of the files that a commit adds."""
+    files = (one for action in actions for one in (action.add, action.cdc) if one)
+    return [named for one in files for named in named_files(one, location)]
+
+
+def named_files(action: FileAction, location: str) -> Iterator[str]:
+    """A data file, and the file of its deletion vector."""
+    yield absolute(action.path, location)
+    vector = action.deletion_vector
+    match vector.storage_type if vector else "i":
+        case "i":
+            return
+        case "p":
+            yield vector.path_or_inline_dv if vector else ""
+        case "u":
+            yield absolute(_vector_path(vector.path_or_inline_dv if vector else ""), location)
+        case other:
+            raise Invalid(f"a deletion vector has the storage type {other!r}, which is not known")
+
+
+def _vector_path(encoded: str) -> str:
+    """The path of a deletion vector: an optional folder, and a uuid in Z85 (20 characters) that names the file."""
+    prefix, name = encoded[:-_ENCODED_UUID_CHARS], encoded[-_ENCODED_UUID_CHARS:]
+    try:
+        found = uuid.UUID(bytes=base64.b85decode(name.translate(_TO_B85)))
+    except ValueError as error:
+        raise Invalid(f"a deletion vector has the name {encoded!r}, which is not known: {error}") from error
+    return f"{prefix}/deletion_vector_{found}.bin" if prefix else f"deletion_vector_{found}.bin"
+
+
+def is_absolute(path: str) -> bool:
+    """Whether a path names its place itself, as those of shallow clones do."""
+    return path.startswith("/") or _SCHEME.match(path) is not None
+
+
+def absolute(path: str, location: str) -> str:
+    return path if is_absolute(path) else f"{location.rstrip('/')}/{path}"
+
+
+def foreign_files(state: LogState) -> Sequence[str]:
+    """The files elsewhere that a log names: a shallow clone names those of its source."""
+    named = (*state.live.values(), *state.removed.values())
+    found = [one.path for one in named if is_absolute(one.path)]
+    vectors = [one.deletion_vector for one in named if one.deletion_vector]
+    return [*found, *(one.path_or_inline_dv for one in vectors if one.storage_type == "p")]
+
+
+def retention_ms(properties: Mapping[str, str]) -> int | None:
+    """The table's own retention of removed files; None if it sets none. Invalid if it cannot be read."""
+    text = properties.get(RETENTION)
+    if text is None:
+        return None
+    words = text.lower().removeprefix("interval").split()
+    if not words or len(words) % 2:
+        raise Invalid(f"property {RETENTION}={text}: it is not an interval such as `interval 7 days`")
+    total = 0
+    for number, unit in zip(words[::2], words[1::2], strict=True):
+        if not number.isdecimal() or unit not in _UNITS_MS:
+            raise Invalid(f"property {RETENTION}={text}: it is not an interval such as `interval 7 days`")
+        total += int(number) * _UNITS_MS[unit]
+    return total

@@ -1,0 +1,1 @@
+"""What people explore: published datasets and files, as far as the caller may see them."""

@@ -1,0 +1,260 @@
+"""The files of Delta tables, for their VACUUM: what the log needs, and which other tables name files of a table.
+
+Needed are live files, files removed within the retention, their deletion vectors, and staged commits that are not
+published. A shallow clone names files of its source by absolute paths: as long as a table has such a clone, none of its
+files is deleted.
+"""
+
+import asyncio
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.locations import Address, canonical_address
+from sandur.catalog.maintenance.orphans import Suspects, delta_name_reason
+from sandur.catalog.maintenance.policies import Policy
+from sandur.catalog.records import DeltaTable
+from sandur.delta.log_state import (
+    EMPTY,
+    Action,
+    LogState,
+    folded,
+    foreign_files,
+    needed_files,
+    read_actions,
+    retention_ms,
+    rows_as_actions,
+)
+from sandur.errors import Invalid, Unavailable
+from sandur.operations.delta.publishing import LOG_FOLDER, known_published, published_location, staged_location
+from sandur.operations.lake import Lake
+from sandur.operations.maintenance.orphans import Place
+from sandur.operations.maintenance.references import WorkspaceReferences, location_refusal
+from sandur.settings import seconds_of
+from sandur.storage.contract import Version, list_all
+
+COMMITS_MAX: Final = 100_000
+_COMMIT: Final = re.compile(r"(\d{20})\.json\Z")
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-f-]{36}))?\.(parquet|json)\Z")
+_COLUMNS: Final = ("add", "remove", "cdc", "sidecar", "protocol")
+DELTA: Final = "DELTA"
+_OVER: Final = frozenset({"killed", "purging"})
+
+
+class _Clone(NamedTuple):
+    """The files elsewhere that a Delta table names, and the version of its record when they were read."""
+
+    version: Version
+    foreign: tuple[Address, ...]
+
+
+class DeltaFiles:
+    """`references` are those of Iceberg tables, and `clones` those of Delta tables, shared by the tables of a run.
+
+    Most files of an old table are removed ones, so their share says nothing (O7): instead, the files that the log names
+    must be among those that the store lists.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        policy: Policy,
+        references: WorkspaceReferences | None = None,
+        clones: "DeltaClones | None" = None,
+    ) -> None:
+        self._lake = lake
+        self._retention_ms = seconds_of(policy.delta.deleted_file_retention) * 1_000
+        self._share_max = policy.orphans.share_max
+        self._references = references or WorkspaceReferences(lake)
+        self._clones = clones or DeltaClones(lake)
+
+    async def open(self, uuid: str, name: Identifier) -> Place | str:
+        found = await self._lake.delta_table(uuid).read()
+        if found is None or found.value.state != "live":
+            return "it does not exist, or is being created or dropped"
+        table = found.value
+        if table.data_source_format != DELTA or table.kind != "table":
+            return f"it is a table in {table.data_source_format}, which only its engine maintains"
+        if table.uniform is not None:
+            return "it has Iceberg metadata, which names files of its own"
+        try:
+            age_ms = self._retention_of(table)
+        except Invalid as error:
+            return str(error)
+        if refusal := await location_refusal(self._lake, name.catalog, table.location):
+            return refusal
+        is_managed = table.table_type == "MANAGED"
+        names = delta_name_reason(known_published(self._lake, table) if is_managed else -1)
+        return Place(found, table.location.rstrip("/"), names, age_ms, takes_commits=is_managed, limits_share=False)
+
+    def _retention_of(self, table: DeltaTable) -> int:
+        return max(self._retention_ms, retention_ms(table.properties) or 0)
+
+    async def look(self, uuid: str, place: Place, suspects: Suspects, *, is_whole: bool) -> str:
+        await self._references.refresh()
+        if refusal := await self._references.refusal(uuid, place.record.value.table_uuid, place.location):
+            return refusal
+        suspects.clear(self._references.foreign(uuid))
+        if clone := await self._clones.user_of(uuid, canonical_address(place.location)):
+            return clone
+        found = await self._lake.delta_table(uuid).read()
+        if found is None or found.value.state != "live":
+            return "it was dropped"
+        table = found.value
+        state = await read_log(self._lake, table)
+        if state is None:
+            return "it has no log"
+        removed_after_ms = self._lake.clock.now_ms() - self._retention_of(table)
+        needed = list(needed_files(state, table.location, removed_after_ms=removed_after_ms))
+        live = list(needed_files(state._replace(removed={}, changes=frozenset()), table.location, removed_after_ms=0))
+        own = [one for one in live if canonical_address(one).is_within(canonical_address(place.location))]
+        if is_whole and suspects.missing_share(own) > self._share_max:
+            return "its log names files in another way than the store does"
+        suspects.clear(needed)
+        suspects.clear(staged_location(table, commit.file_name) for commit in table.commits)
+        return ""
+
+
+class DeltaClones:
+    """The files outside of their own location that Delta tables name, for one run."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._clones: dict[str, _Clone] = {}
+
+    async def user_of(self, uuid: str, address: Address) -> str:
+        """Which other Delta table names files at an address, in words; empty if none does."""
+        lake = self._lake
+        for listed in await list_all(lake.store, lake.layout.delta_tables_folder()):
+            other = lake.layout.parse_delta_table(listed.key)
+            if other != uuid and any(one.is_within(address) for one in await self._foreign(other)):
+                return f"table {other} names files of it, as a shallow clone does"
+        return ""
+
+    async def _foreign(self, uuid: str) -> Sequence[Address]:
+        found = await self._lake.delta_table(uuid).read()
+        if found is None or found.value.state in _OVER or found.value.is_ended:
+            return ()
+        if found.value.data_source_format != DELTA or not found.value.location or found.value.kind != "table":
+            return ()
+        known = self._clones.get(uuid)
+        # Commits to an external table do not pass the catalog: its record does not show them.
+        if known and known.version == found.version and found.value.table_type == "MANAGED":
+            return known.foreign
+        state = await read_log(self._lake, found.value)
+        foreign = tuple(map(canonical_address, foreign_files(state))) if state else ()
+        self._clones[uuid] = _Clone(found.version, foreign)
+        return foreign
+
+
+class _Checkpoint(NamedTuple):
+    version: int
+    names: tuple[str, ...]
+
+
+async def read_log(lake: Lake, table: DeltaTable) -> LogState | None:
+    """The state of the log at the newest version; None if the table has no log.
+
+    Unavailable if a part of it is missing, Invalid if it cannot be read: then it is not known which files are needed.
+    """
+    names = await _names(lake, table)
+    if not names:
+        return None
+    newest = max((int(found[1]) for name in names if (found := _COMMIT.match(name))), default=-1)
+    last = max(newest, table.last_version) if table.table_type == "MANAGED" else newest
+    checkpoint = _newest_checkpoint(names)
+    state, first = EMPTY, 0
+    if checkpoint:
+        state, first = await _read_checkpoint(lake, table, checkpoint), checkpoint.version + 1
+    if last - first > COMMITS_MAX:
+        raise Unavailable(f"table {table.uuid}: its log has more than {COMMITS_MAX:,} commits after its checkpoint")
+    staged = {commit.version: commit.file_name for commit in table.commits}
+    actions: list[Action] = []
+    for version in range(first, last + 1):
+        location = published_location(table, version)
+        data = await lake.locations.read(location)
+        if data is None and version in staged:
+            location = staged_location(table, staged[version])
+            data = await lake.locations.read(location)
+        if data is None:
+            raise Unavailable(f"table {table.uuid}: version {version} of its log is missing")
+        actions += read_actions(data, location=location)
+    return await asyncio.to_thread(folded, state, actions)
+
+
+async def _names(lake: Lake, table: DeltaTable) -> Sequence[str]:
+    """The names of the files directly in the log's folder."""
+    store, key = lake.locations.holder(f"{table.location}/{LOG_FOLDER}/_")
+    folder = key.removesuffix("_")
+    found = [one.key.removeprefix(folder) for one in await list_all(store, folder)]
+    return [name for name in found if "/" not in name]
+
+
+def _newest_checkpoint(names: Sequence[str]) -> _Checkpoint | None:
+    """The newest complete checkpoint: one file, or all its parts."""
+    complete: dict[int, tuple[str, ...]] = {}
+    parts: dict[tuple[int, int], set[str]] = {}
+    for name in names:
+        found = _CHECKPOINT.match(name)
+        if found is None:
+            continue
+        version, part, of = int(found[1]), found[2], found[3]
+        if part is None:
+            complete[version] = (name,)
+            continue
+        several = parts.setdefault((version, int(of)), set())
+        several.add(name)
+        if len(several) == int(of):
+            complete[version] = tuple(sorted(several))
+    newest = max(complete, default=None)
+    return _Checkpoint(newest, complete[newest]) if newest is not None else None
+
+
+async def _read_checkpoint(lake: Lake, table: DeltaTable, checkpoint: _Checkpoint) -> LogState:
+    log = f"{table.location}/{LOG_FOLDER}"
+    state = EMPTY
+    sidecars: list[str] = []
+    for name in checkpoint.names:
+        actions = await _actions(lake, f"{log}/{name}")
+        sidecars += [one.sidecar.path for one in actions if one.sidecar]
+        state = folded(state, actions)
+    for path in sidecars:
+        state = folded(state, await _actions(lake, path if "/" in path else f"{log}/_sidecars/{path}"))
+    return state
+
+
+async def _actions(lake: Lake, location: str) -> Sequence[Action]:
+    data = await lake.locations.read(location)
+    if data is None:
+        raise Unavailable(f"file {location}: is missing, so it is not known which files are needed")
+    if location.endswith(".json"):
+        return list(read_actions(data, location=location))
+    return await asyncio.to_thread(lambda: list(rows_as_actions(_rows(data, location), location=location)))
+
+
+def _rows(data: bytes, location: str) -> Iterator[Mapping[str, Any]]:
+    """The rows of a checkpoint, without statistics and partition values, which are large and not needed."""
+    try:
+        file = pq.ParquetFile(io.BytesIO(data))
+        wanted = [path for path in _leaves(file) if _is_wanted(path)]
+        for batch in file.iter_batches(columns=wanted):
+            yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise Invalid(f"file {location}: cannot be read as a Delta checkpoint: {error}") from error
+
+
+def _leaves(file: pq.ParquetFile) -> Sequence[str]:
+    schema = file.schema
+    return [schema.column(number).path for number in range(len(schema))]
+
+
+def _is_wanted(path: str) -> bool:
+    top, _, rest = path.partition(".")
+    field = rest.partition(".")[0]
+    names = {"path", "deletionTimestamp", "deletionVector", "minReaderVersion", "readerFeatures"}
+    return top in _COLUMNS and field in names

@@ -1,0 +1,66 @@
+"""The plan of a maintenance run, from the health that was published last and from what earlier runs did."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from sandur.catalog.maintenance.health import Operation, TableHealth
+from sandur.catalog.maintenance.plan import BYTES_PER_TASK_SECOND, Past, Plan, Skipped, TableState, plan_of
+from sandur.catalog.maintenance.policies import merged_from
+from sandur.catalog.maintenance.records import RunEnd, spent_on
+from sandur.operations.lake import Lake
+from sandur.operations.maintenance.runs import last_end, list_runs
+from sandur.operations.published import PublishedDatasets
+
+MEASURED: Final = tuple(name for name in TableHealth.__struct_fields__ if name != "blocked")
+_OWN: Final = "is a system table: the pipeline itself merges its files and removes its old snapshots"
+_COLUMNS: Final = (*MEASURED, "blocked", "policy_json")
+
+
+class PlannedRun(NamedTuple):
+    """A plan with what it was made of. `published_ms` is 0 if no health was published yet."""
+
+    plan: Plan
+    states: Mapping[str, TableState]
+    before: RunEnd
+    published_ms: int
+
+
+def state_of(row: Mapping[str, Any], past: Mapping[Operation, Past] | None = None) -> TableState:
+    """A row of `table_health` as the planner needs it."""
+    health = TableHealth(**{name: row[name] for name in MEASURED}, blocked=row["blocked"])
+    return TableState(health, merged_from(row["policy_json"]), past or {})
+
+
+async def plan_run(lake: Lake, *, within: str = "", is_dry: bool = False, before: RunEnd | None = None) -> PlannedRun:
+    """The plan of a run that starts now; `within` is the name of a catalog, namespace or table, empty for all."""
+    before = await last_end(lake, await list_runs(lake)) if before is None else before
+    published = lake.feature(PublishedDatasets)
+    manifest = await published.manifest()
+    table = await published.table(manifest, "table_health", _COLUMNS)
+    pasts: dict[str, dict[Operation, Past]] = {}
+    for one in before.pasts:
+        pasts.setdefault(one.uuid, {})[one.operation] = one.past()
+    rows = [row for row in table.to_pylist() if is_in(row, within)]
+    own = [row for row in rows if is_system(lake, row)]
+    states = [state_of(row, pasts.get(row["uuid"])) for row in rows if not is_system(lake, row)]
+    now_ms = lake.clock.now_ms()
+    plan = plan_of(
+        states,
+        now_ms=now_ms,
+        is_dry=is_dry,
+        spent=spent_on(before, now_ms),
+        bytes_per_task_second=before.bytes_per_task_second or BYTES_PER_TASK_SECOND,
+    )
+    plan = plan._replace(skipped=[*plan.skipped, *(Skipped(state_of(row).health, None, _OWN) for row in own)])
+    return PlannedRun(plan, {one.health.uuid: one for one in states}, before, manifest.published_ms)
+
+
+def is_system(lake: Lake, row: Mapping[str, Any]) -> bool:
+    """Whether a table is one of the pipeline's own: its files are copies that the pipeline compares and replaces."""
+    return (row["catalog"], row["namespace"]) == (lake.settings.default_catalog, "system")
+
+
+def is_in(row: Mapping[str, Any], name: str) -> bool:
+    """Whether a table is the named one, or lies in the named catalog or namespace."""
+    full = f"{row['catalog']}.{row['namespace']}.{row['name']}"
+    return not name or full == name or full.startswith(f"{name}.")

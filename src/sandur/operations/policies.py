@@ -1,0 +1,152 @@
+"""Maintenance policies of workspaces, catalogs, namespaces and tables: load, change and merge them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from sandur.catalog.events import EventSubject
+from sandur.catalog.identifiers import Identifier, parse_full_name, parse_schema_name
+from sandur.catalog.maintenance.policies import (
+    Field,
+    MergedPolicy,
+    PolicyEdit,
+    PolicyRecord,
+    ScopePolicy,
+    Values,
+    edited_policy,
+    merged_policy,
+)
+from sandur.catalog.privileges import SecurableType
+from sandur.catalog.records import DeltaTable, Pointer, Request
+from sandur.catalog.security import Authority
+from sandur.errors import Invalid
+from sandur.operations.access import Security, require
+from sandur.operations.containers.records import RecordChange
+from sandur.operations.lake import Lake
+from sandur.operations.security import current_authority
+from sandur.operations.tables.documents import TABLES, load_document
+from sandur.operations.transactions.resolution import effective_pointer
+from sandur.operations.unity.grants import Target, find_target
+from sandur.storage.cell import Cell, Versioned, gather_all
+
+WORKSPACE: Final = "workspace"
+"""The id and the name of the outermost scope."""
+
+_NAMES: Final[Mapping[SecurableType, str]] = {"catalog": "catalog", "schema": "namespace", "table": "table"}
+
+
+class ScopeView(NamedTuple):
+    """The policy of a scope itself, and the merged one with the origin of each value."""
+
+    values: Values
+    locked: Sequence[Field]
+    merged: MergedPolicy
+
+
+async def load_policy(lake: Lake, type_: SecurableType, full_name: str) -> ScopeView:
+    """The policy of a scope that the caller may see. NotFound if the scope does not exist."""
+    authority = await current_authority(lake)
+    target = await _find(lake, authority, type_, full_name)
+    scopes = [(WORKSPACE, WORKSPACE), *_scopes(target, full_name)]
+    records = await gather_all([_cell(lake, scope_id).read() for scope_id, _ in scopes])
+    policies = [
+        ScopePolicy(name, found.value.values, found.value.locked)
+        for (_, name), found in zip(scopes, records, strict=True)
+        if found
+    ]
+    own = records[-1].value if records[-1] else PolicyRecord(scope_id=scopes[-1][0])
+    return ScopeView(own.values, own.locked, merged_policy(policies, await _properties(lake, target)))
+
+
+async def change_policy(
+    lake: Lake, type_: SecurableType, full_name: str, edit: PolicyEdit, request: Request, *, replaces: bool = False
+) -> PolicyRecord:
+    """Change the fields and locks of a policy; with `replaces`, what the edit does not set is removed."""
+    edited_policy(
+        {}, (), replace(edit, unset=(), lock=(), unlock=())
+    )  # Bad fields are refused before anything is read.
+    target = await _find(lake, await lake.feature(Security).read(), type_, full_name)
+    scope_id = _scope_id(target)
+
+    async def authorize(_record: PolicyRecord | None) -> None:
+        current = await _find(lake, await lake.feature(Security).read(), type_, full_name)
+        if _scope_id(current) != scope_id:
+            raise target.missing
+
+    def decide(found: PolicyRecord | None) -> PolicyRecord:
+        record = found or PolicyRecord(scope_id=scope_id, record=target.record.removeprefix(lake.layout.root))
+        before = PolicyRecord(scope_id=scope_id) if replaces else record
+        values, locked = edited_policy(before.values, before.locked, edit)
+        if (values, locked) == (record.values, record.locked):
+            return record
+        now_ms, principal = lake.clock.now_ms(), request.source.principal
+        return replace(record, values=dict(values), locked=locked, updated_ms=now_ms, updated_by=principal)
+
+    def subject(_record: PolicyRecord) -> EventSubject:
+        return EventSubject("policy", scope_id, _identifier(type_, full_name))
+
+    change = RecordChange(
+        lake, _cell(lake, scope_id), request, "change-policy", decide, authorize=authorize, subject=subject
+    )
+    return await change.run()
+
+
+async def _find(lake: Lake, authority: Authority, type_: SecurableType, full_name: str) -> Target:
+    if type_ != "metastore" and type_ not in _NAMES:
+        raise Invalid(
+            f"A {type_.replace('_', ' ')} has no maintenance policy: only metastore, catalog, schema and table"
+        )
+    target = await find_target(lake, authority, type_, full_name)
+    require(lake, authority, target.chain, missing=target.missing)
+    if target.found and target.found.name.value.kind != "table":
+        raise Invalid(f"{full_name} is not a table: it has no maintenance policy")
+    return target
+
+
+def _scope_id(target: Target) -> str:
+    """The id that the pipeline finds, too: the uuid of a table, the id of a container."""
+    if target.found:
+        return target.found.uuid
+    return WORKSPACE if target.chain[-1].type == "metastore" else target.id
+
+
+def _scopes(target: Target, full_name: str) -> Sequence[tuple[str, str]]:
+    """The ids and names of the scopes below the workspace, down to the target itself."""
+    catalog = full_name.partition(".")[0]
+    scopes = []
+    for link in target.chain[1:]:
+        name = link.name if link.type == "catalog" else f"{catalog}.{link.name}"
+        scopes.append((link.id, f"{_NAMES[link.type]} {name}"))
+    if target.found:
+        scopes[-1] = (target.found.uuid, scopes[-1][1])
+    return scopes
+
+
+def _cell(lake: Lake, scope_id: str) -> Cell[PolicyRecord]:
+    return lake.uncached(lake.layout.policy(scope_id), PolicyRecord)
+
+
+def _identifier(type_: SecurableType, full_name: str) -> Identifier | None:
+    match type_:
+        case "catalog":
+            return Identifier(full_name, (), "")
+        case "schema":
+            return Identifier(*parse_schema_name(full_name), "")
+        case "table":
+            return parse_full_name(full_name)
+        case _:
+            return None
+
+
+async def _properties(lake: Lake, target: Target) -> Mapping[str, str]:
+    record = target.found.pointer.value if target.found else None
+    match record:
+        case DeltaTable():
+            return record.properties
+        case Pointer() if target.found:
+            pointer = await effective_pointer(lake, Versioned(record, target.found.pointer.version))
+            if pointer.value.head:
+                document = await load_document(lake, TABLES, pointer.value.head.metadata_location)
+                return document.metadata.properties
+    return {}

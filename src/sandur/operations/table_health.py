@@ -1,0 +1,150 @@
+"""The health of tables as it was published last, and the order in which maintenance would help them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sandur.catalog.identifiers import Identifier, full_name_of
+from sandur.catalog.maintenance.health import Need, TableHealth, needs_of
+from sandur.catalog.maintenance.plan import Plan, plan_of
+from sandur.catalog.maintenance.policies import Policy
+from sandur.catalog.security import Authority
+from sandur.operations.access import authorize_metastore, read_authority, resolve_authorized
+from sandur.operations.lake import Lake
+from sandur.operations.maintenance.planning import MEASURED, is_system, state_of
+from sandur.operations.name_access import sees_published
+from sandur.operations.published import PublishedDatasets
+from sandur.operations.tables.names import name_not_found
+from sandur.storage.cell import gather_all, gather_in_batches
+
+TABLES_MAX: Final = 1_000
+"""The most tables of an answer: those that a plan would help most."""
+
+_CHECKS_AT_ONCE: Final = 64
+_COLUMNS: Final = (*MEASURED, "blocked", "mode", "benefit", "needs_json", "policy_json")
+_BY_INTERVAL: Final = frozenset({"orphans", "statistics", "vacuum"})
+
+
+class HealthRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One operation that a table needs, with the estimates of the plan; or the reason why nothing is done to it."""
+
+    name: str
+    format: str
+    mode: str
+    operation: str = ""
+    reason: str = ""
+    skipped: str = ""
+    score: float | None = None
+    cost_bytes: int | None = None
+    data_files: int | None = None
+    small_files: int | None = None
+    expirable_snapshots: int | None = None
+
+
+class HealthReport(msgspec.Struct, frozen=True, kw_only=True):
+    """`published_ms` is 0 if nothing was published yet. `is_cut`: more tables need something."""
+
+    published_ms: int
+    rows: Sequence[HealthRow]
+    is_cut: bool = False
+
+
+async def load_table_health(lake: Lake, *, worst: int) -> HealthReport:
+    """What the tables in the worst health need, of those that the caller may see.
+
+    The plan is a dry one: it contains the tables whose policy only reports. Work at intervals is left out, because only
+    the run that does it knows when it was done last.
+    """
+    await authorize_metastore(lake)
+    published = lake.feature(PublishedDatasets)
+    manifest = await published.manifest()
+    table = await published.table(manifest, "table_health", _COLUMNS)
+    in_need = [row for row in table.to_pylist() if row["needs_json"] != "[]" or row["blocked"]]
+    found = [row for row in in_need if not is_system(lake, row)]
+    found.sort(key=lambda row: (-(row["benefit"] or 0.0), row["catalog"], row["namespace"], row["name"]))
+    candidates = found[:TABLES_MAX]
+    authority = await read_authority(lake)
+    shown = await visible_rows(lake, authority, candidates)
+    states = [state_of(row) for row in shown]
+    modes = {state.health.uuid: state.merged.policy.mode for state in states}
+    rows = list(_rows(plan_of(states, now_ms=lake.clock.now_ms(), is_dry=True), modes))
+    is_cut = len(rows) > worst or len(found) > len(candidates)
+    return HealthReport(published_ms=manifest.published_ms, rows=rows[:worst], is_cut=is_cut)
+
+
+async def visible_rows(
+    lake: Lake, authority: Authority | None, rows: Sequence[Mapping[str, Any]]
+) -> Sequence[Mapping[str, Any]]:
+    """Those rows whose table the caller may see; a row has `catalog`, `namespace`, `name` and `uuid`."""
+    visible = await gather_in_batches(
+        rows, lambda row: sees_published(lake, authority, _identifier(row), row["uuid"]), at_once=_CHECKS_AT_ONCE
+    )
+    return [row for row, is_visible in zip(rows, visible, strict=True) if is_visible]
+
+
+class TableHealthDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """The health of one table, with the policy that judges it. `health` is None if it was not measured yet."""
+
+    published_ms: int
+    measured_ms: int = 0
+    health: TableHealth | None = None
+    policy: Policy = Policy()
+    needs: Sequence[Need] = ()
+
+
+async def load_health_of(lake: Lake, identifier: Identifier) -> TableHealthDetail:
+    """The health of a table that the caller may read, as it was measured last."""
+    published = lake.feature(PublishedDatasets)
+    missing = name_not_found(identifier, "table")
+    found, manifest = await gather_all(
+        (
+            resolve_authorized(lake, identifier, lambda one: one.name.value.kind == "table", missing=missing),
+            published.manifest(),
+        )
+    )
+    table = await published.table(manifest, "table_health", (*_COLUMNS, "measured_at"))
+    rows = table.filter(pc.equal(table["uuid"].cast(pa.string()), found.uuid)).to_pylist() if table.num_rows else []
+    if not rows:
+        return TableHealthDetail(published_ms=manifest.published_ms)
+    state = state_of(rows[0])
+    return TableHealthDetail(
+        published_ms=manifest.published_ms,
+        measured_ms=int(rows[0]["measured_at"].timestamp() * 1_000),
+        health=state.health,
+        policy=state.merged.policy,
+        needs=tuple(needs_of(state.health, state.merged.policy)) if not state.health.blocked else (),
+    )
+
+
+def _identifier(row: Mapping[str, Any]) -> Identifier:
+    return Identifier(row["catalog"], tuple(row["namespace"].split(".")), row["name"])
+
+
+def _rows(plan: Plan, modes: Mapping[str, str]) -> Iterator[HealthRow]:
+    """The work in the order of the plan, then what is skipped."""
+    for work in plan.work:
+        if work.operation not in _BY_INTERVAL:
+            yield HealthRow(
+                **_shared(work.health, modes),
+                operation=work.operation,
+                reason=work.reason,
+                score=round(work.score, 3),
+                cost_bytes=work.cost_bytes,
+            )
+    for skipped in plan.skipped:
+        yield HealthRow(**_shared(skipped.health, modes), operation=skipped.operation or "", skipped=skipped.reason)
+
+
+def _shared(health: TableHealth, modes: Mapping[str, str]) -> dict[str, Any]:
+    name = full_name_of(Identifier(health.catalog, tuple(health.namespace.split(".")), health.name))
+    return {
+        "name": name,
+        "format": health.format,
+        "mode": modes[health.uuid],
+        "data_files": health.data_files,
+        "small_files": health.small_files,
+        "expirable_snapshots": health.expirable_snapshots,
+    }

@@ -1,0 +1,304 @@
+"""Executor tasks of `health`: the health of each table, from published rows; candidates are opened and measured.
+
+A table is opened only if its totals say that compaction may pay: the totals of a snapshot know no partitions and no
+sizes. What cannot be read makes a table `blocked`, never healthy.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+from msgspec.structs import replace
+
+from sandur.catalog.maintenance.health import TableHealth, needs_of
+from sandur.catalog.maintenance.measures import (
+    Fragments,
+    Group,
+    Reference,
+    SizeHistogram,
+    SnapshotAge,
+    fragments_of,
+    kept_snapshots,
+    small_file_bytes,
+    small_group,
+)
+from sandur.catalog.maintenance.policies import (
+    Compaction,
+    MergedPolicy,
+    Policy,
+    ScopePolicy,
+    merged_policy,
+)
+from sandur.catalog.records import DeltaTable
+from sandur.errors import NotFound, SandurError
+from sandur.iceberg.scan.columns import PARTITION, ManifestColumns
+from sandur.iceberg.scan.manifests import DATA, ManifestFile
+from sandur.operations.delta.publishing import LOG_FOLDER
+from sandur.operations.lake import Lake
+from sandur.operations.planning.manifests import Manifests
+from sandur.operations.tables.documents import TABLES as DOCUMENTS
+from sandur.operations.tables.documents import load_document
+from sandur.operations.tables.manifest_places import ReadableManifests
+from sandur.operations.tables.names import allowed_roots
+from sandur.pipeline.blocking_lake import BlockingLake
+from sandur.pipeline.sources.range_reader import gather_bounded, shaped_batch
+from sandur.pipeline.tables import TABLE_HEALTH
+from sandur.pipeline.tasks import Row
+
+FILES_MEASURED_MAX: Final = 2_000_000
+"""A table with more files is measured by its totals alone."""
+
+_ENCRYPTED: Final = "encryption.key-id"
+
+
+class Scopes(NamedTuple):
+    """Every policy of the workspace, by what it applies to."""
+
+    workspace: ScopePolicy | None
+    catalogs: Mapping[str, ScopePolicy]
+    namespaces: Mapping[tuple[str, str], ScopePolicy]
+    tables: Mapping[str, ScopePolicy]
+
+    def merged(self, row: Row, properties: Mapping[str, str]) -> MergedPolicy:
+        levels = row["namespace"].split(".")
+        above = [(row["catalog"], ".".join(levels[: depth + 1])) for depth in range(len(levels))]
+        found = (
+            self.workspace,
+            self.catalogs.get(row["catalog"]),
+            *(self.namespaces.get(one) for one in above),
+            self.tables.get(row["uuid"]),
+        )
+        return merged_policy([one for one in found if one], properties)
+
+
+def measure_tables(blocking: BlockingLake, rows: Sequence[Row], scopes: Scopes, now_ms: int) -> Any:  # noqa: ANN401 - Arrow has no types
+    """Rows of `table_health` for rows of tables."""
+
+    async def one(row: Row) -> Mapping[str, object]:
+        return await measured_row(blocking.lake, row, scopes, now_ms)
+
+    return shaped_batch(TABLE_HEALTH, blocking.wait(gather_bounded(rows, one)))
+
+
+async def measured_row(lake: Lake, row: Row, scopes: Scopes, now_ms: int) -> Mapping[str, object]:
+    properties = _object(row["properties_json"])
+    merged = scopes.merged(row, properties)
+    health = _from_totals(row, merged.policy, properties, now_ms)
+    try:
+        if not health.blocked:
+            health = await _opened(lake, row, health, merged.policy)
+    except SandurError as error:
+        health = replace(health, blocked=f"cannot be read: {error}"[:1_000])
+    needs = [need._asdict() for need in needs_of(health, merged.policy)] if not health.blocked else []
+    own = [origin for origin in merged.origins if origin.origin != "default"]
+    return {
+        **msgspec.to_builtins(replace(health, namespace=row["namespace"])),
+        "blocked": health.blocked,
+        "last_commit_at": health.last_commit_ms,
+        "measured_at": now_ms,
+        "mode": merged.policy.mode,
+        "needs_json": msgspec.json.encode(needs).decode(),
+        "policy_json": msgspec.json.encode(own).decode(),
+        "benefit": sum(need["benefit_bytes"] for need in needs),
+    }
+
+
+def _from_totals(row: Row, policy: Policy, properties: Mapping[str, str], now_ms: int) -> TableHealth:
+    """What the published rows say; unknown totals stay unknown."""
+    summary = _object(row["summary_json"])
+    snapshots = msgspec.json.decode(row["snapshots_json"] or "[]", type=list[SnapshotAge])
+    references = msgspec.json.decode(row["refs_json"] or "[]", type=list[Reference])
+    kept = kept_snapshots(snapshots, references, policy.snapshots, now_ms=now_ms)
+    is_iceberg = row["format"] == "iceberg"
+    blocked = f"cannot be read: {row['problem']}"[:1_000] if row["problem"] else ""
+    if _ENCRYPTED in properties:
+        blocked = "is encrypted: its files are not opened"
+    return TableHealth(
+        uuid=row["uuid"],
+        catalog=row["catalog"],
+        namespace=row["namespace"],
+        name=row["name"],
+        format=row["format"],
+        last_commit_ms=row["last_commit_ms"],
+        data_files=row["file_count"],
+        data_bytes=row["size_bytes"],
+        delete_files=_whole(summary.get("total-delete-files")) if is_iceberg else None,
+        snapshots=len(snapshots) if is_iceberg else None,
+        expirable_snapshots=len(snapshots) - len(kept) if is_iceberg else None,
+        scans_per_day=row["scans_per_day"],
+        blocked=blocked,
+    )
+
+
+async def _opened(lake: Lake, row: Row, health: TableHealth, policy: Policy) -> TableHealth:
+    if row["format"] == "delta":
+        return await _measured_delta(lake, row, health, policy.compaction)
+    if not _is_candidate(health, policy.compaction):
+        return replace(health, small_files=0, small_bytes=0, excess_files=0)
+    return await _measured_iceberg(lake, row, health, policy.compaction)
+
+
+def _is_candidate(health: TableHealth, policy: Compaction) -> bool:
+    """Whether the files of an Iceberg table are worth opening its manifests."""
+    files, size = health.data_files, health.data_bytes
+    if files is None or files > FILES_MEASURED_MAX:
+        return False
+    has_small = size is None or size < files * small_file_bytes(policy)
+    return (files >= policy.min_input_files and has_small) or bool(health.delete_files)
+
+
+async def _measured_iceberg(lake: Lake, row: Row, health: TableHealth, policy: Compaction) -> TableHealth:
+    """The sizes of all files by partition, and the rows that are deleted from each."""
+    metadata = (await load_document(lake, DOCUMENTS, row["metadata_location"])).metadata
+    snapshot = metadata.current_snapshot
+    if snapshot is None:
+        return replace(health, small_files=0, small_bytes=0, excess_files=0)
+    roots = (*await allowed_roots(lake, row["catalog"]), metadata.location)
+    manifests = Manifests(lake, roots, ReadableManifests(metadata))
+    listed = await manifests.listed(snapshot)
+    data, deletes = _FileSizes(small_file_bytes(policy)), _Deletes()
+    async for manifest, columns in manifests.each([one for one in listed if one.content != DATA]):
+        deletes.add(manifest, columns)
+    async for manifest, columns in manifests.each([one for one in listed if one.content == DATA]):
+        data.add(manifest, columns)
+        deletes.count(columns, policy)
+    return replace(
+        _with_fragments(health, fragments_of(data.groups(), policy)),
+        files_with_deletes=deletes.files,
+        bytes_with_deletes=deletes.bytes,
+        delete_bytes=deletes.delete_bytes,
+        manifests=len(listed),
+        manifest_bytes=sum(one.manifest_length for one in listed),
+    )
+
+
+def _with_fragments(health: TableHealth, found: Fragments) -> TableHealth:
+    small_files, small_bytes, excess_files = found
+    return replace(health, small_files=small_files, small_bytes=small_bytes, excess_files=excess_files)
+
+
+class _FileSizes:
+    """The small files of a table, by spec and partition."""
+
+    def __init__(self, small_bytes: int) -> None:
+        self._small_bytes = small_bytes
+        self._tables: dict[int, list[pa.Table]] = {}
+
+    def add(self, manifest: ManifestFile, columns: ManifestColumns) -> None:
+        names = sorted(name for name in columns.columns if name.startswith(PARTITION))
+        sizes = columns.column("file_size_in_bytes")
+        table = pa.table([sizes, *(columns.column(name) for name in names)], names=["size", *names])
+        small = table.filter(pa.array([size < self._small_bytes for size in sizes.to_pylist()], type=pa.bool_()))
+        self._tables.setdefault(manifest.partition_spec_id, []).append(small)
+
+    def groups(self) -> Iterable[Group]:
+        for tables in self._tables.values():
+            together = pa.concat_tables(tables, promote_options="permissive")
+            keys = [name for name in together.column_names if name != "size"]
+            if not keys:
+                yield Group(together.num_rows, sum(together.column("size").to_pylist()))
+                continue
+            counted = together.group_by(keys).aggregate([("size", "count"), ("size", "sum")])
+            counts, sums = counted.column("size_count").to_pylist(), counted.column("size_sum").to_pylist()
+            yield from (Group(count, size) for count, size in zip(counts, sums, strict=True))
+
+
+class _Deletes:
+    """Deleted rows by data file, as far as delete files name their data file; and the data files with too many."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._delete_files: dict[str, int] = {}
+        self.delete_bytes = 0
+        self.files = 0
+        self.bytes = 0
+
+    def add(self, _manifest: ManifestFile, columns: ManifestColumns) -> None:
+        self.delete_bytes += sum(columns.column("file_size_in_bytes").to_pylist())
+        if not columns.has("referenced_data_file"):
+            return
+        named = columns.column("referenced_data_file").to_pylist()
+        for path, rows in zip(named, columns.column("record_count").to_pylist(), strict=True):
+            if path:
+                self._rows[path] = self._rows.get(path, 0) + rows
+                self._delete_files[path] = self._delete_files.get(path, 0) + 1
+
+    def count(self, columns: ManifestColumns, policy: Compaction) -> None:
+        """Count the data files of a manifest with too many deleted rows or delete files."""
+        if not self._rows:
+            return
+        files = zip(
+            columns.column("file_path").to_pylist(),
+            columns.column("record_count").to_pylist(),
+            columns.column("file_size_in_bytes").to_pylist(),
+            strict=True,
+        )
+        for path, rows, size in files:
+            has_many = self._rows.get(path, 0) >= max(1, rows * policy.deleted_rows_share)
+            if has_many or self._delete_files.get(path, 0) >= policy.delete_files_per_file:
+                self.files += 1
+                self.bytes += size
+
+
+class _Checkpoint(msgspec.Struct, frozen=True):
+    version: int
+
+
+class _Histogram(msgspec.Struct, frozen=True, rename="camel"):
+    sorted_bin_boundaries: tuple[int, ...]
+    file_counts: tuple[int, ...]
+    total_bytes: tuple[int, ...]
+
+
+class _Checksum(msgspec.Struct, frozen=True, rename="camel"):
+    """What Delta writes beside a commit: totals of the table, and the sizes of its files."""
+
+    num_files: int
+    table_size_bytes: int
+    file_size_histogram: _Histogram | None = None
+
+
+async def _measured_delta(lake: Lake, row: Row, health: TableHealth, policy: Compaction) -> TableHealth:
+    """From the record, the last checkpoint and the checksum of the newest version; without those it stays unknown."""
+    found = await lake.bound_record(row["uuid"], "delta").read()
+    record = found.value if found else None
+    if not isinstance(record, DeltaTable):
+        raise NotFound(f"Table does not exist: {row['name']}", subject="table")
+    if record.data_source_format != "DELTA":
+        return replace(health, blocked=f"is a table in {record.data_source_format}, which only its engine maintains")
+    log = f"{record.location}/{LOG_FOLDER}"
+    checkpoint = _decoded(await lake.locations.read(f"{log}/_last_checkpoint"), _Checkpoint)
+    checksum = _decoded(await lake.locations.read(f"{log}/{record.last_version:020d}.crc"), _Checksum)
+    health = replace(
+        health,
+        last_commit_ms=health.last_commit_ms or record.last_commit_ms or record.created_ms,
+        unpublished_commits=sum(commit.version > record.published for commit in record.commits),
+        commits_since_checkpoint=record.last_version - (checkpoint.version if checkpoint else -1),
+    )
+    if checksum is None:
+        return health
+    health = replace(health, data_files=checksum.num_files, data_bytes=checksum.table_size_bytes)
+    sizes = checksum.file_size_histogram
+    if sizes is None or len({len(sizes.sorted_bin_boundaries), len(sizes.file_counts), len(sizes.total_bytes)}) > 1:
+        return health
+    histogram = SizeHistogram(sizes.sorted_bin_boundaries, sizes.file_counts, sizes.total_bytes)
+    return _with_fragments(health, fragments_of([small_group(histogram, policy)], policy))
+
+
+def _decoded(data: bytes | None, kind: type[Any]) -> Any:  # noqa: ANN401 - of the type that is asked for
+    """A file of a Delta log; None if it is missing or damaged, because engines can do without it."""
+    if data is None:
+        return None
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError:
+        return None
+
+
+def _object(text: str | None) -> dict[str, str]:
+    return msgspec.json.decode(text, type=dict[str, str]) if text else {}
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() else None

@@ -1,0 +1,240 @@
+"""Operations on Delta tables. This is the only module that uses classes of Delta that are not public.
+
+OPTIMIZE by SQL comes first. Delta 4.4 refuses it on managed tables, although this catalog permits it; there, the class
+behind automatic compaction does the same work, and its commit goes through the catalog as every other one.
+"""
+
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sandur.catalog.maintenance.health import Operation, TableHealth
+from sandur.catalog.maintenance.measures import small_file_bytes
+from sandur.catalog.maintenance.policies import Compaction, Policy
+from sandur.catalog.maintenance.records import Measure, OperationResult
+from sandur.catalog.records import DeltaTable
+from sandur.delta.requests import DeltaChange
+from sandur.operations.delta.commit import update_table
+from sandur.operations.delta.publishing import publish_commits
+from sandur.operations.delta.tables import find_by_id
+from sandur.operations.lake import Lake
+from sandur.pipeline.blocking_lake import BlockingLake
+from sandur.pipeline.maintenance.engine import Engine, java_classes
+from sandur.pipeline.maintenance.evidence import RowsDiffer, identifier_of, request_of
+from sandur.spark.sessions import Connection
+
+_UNITY: Final = "io.unitycatalog.spark.UCSingleCatalog"
+"""Delta looks for a catalog of this class to find the server of a managed table."""
+_STAND_IN: Final = "org.apache.iceberg.spark.SparkCatalog"
+"""Resolves the name of the catalog where the connector is missing. Delta reads the class from the options alone."""
+_REFUSAL: Final = "org.apache.spark.sql.delta.DeltaUnsupportedOperationException"
+_EXISTS: Final = "io.delta.kernel.exceptions.CheckpointAlreadyExistsException"
+_OPERATION: Final = "sandur.maintenance"
+_OPTIMIZE: Final = "spark.databricks.delta.optimize"
+_AUTO_COMPACT: Final = "spark.databricks.delta.autoCompact"
+_NO_DELTA: Final = "Spark was started without Delta, because no Delta table was published then: start it again"
+
+
+class DeltaMaintenance:
+    """Delta tables in one run."""
+
+    def __init__(self, engine: Engine, run: str) -> None:
+        self._engine = engine
+        self._run = run
+
+    def perform(
+        self, blocking: BlockingLake, health: TableHealth, policy: Policy, operation: Operation
+    ) -> OperationResult:
+        """Carry out an operation. Errors of Spark and of the catalog are raised; the table is whole in every case."""
+        table = blocking.wait(find_by_id(blocking.lake, health.uuid)).value
+        match operation:
+            case "publish":
+                published = blocking.wait(self._publish(blocking.lake, health, table))
+                before, after = Measure(version=table.published), Measure(version=published)
+                return OperationResult(before=before, after=after, reason=f"published up to version {published}")
+            case "compaction" | "checkpoint":
+                return self._on_spark(health, table, policy, operation)
+            case _:
+                return OperationResult(state="skipped", reason=f"{operation} is not for Delta tables")
+
+    async def _publish(self, lake: Lake, health: TableHealth, table: DeltaTable) -> int:
+        published = await publish_commits(lake, table)
+        if published > table.published:
+            change = DeltaChange(asserted_uuid=table.uuid, published=published)
+            await update_table(lake, identifier_of(health), change, request_of(self._run, f"publish {published}"))
+        return published
+
+    def _on_spark(
+        self, health: TableHealth, table: DeltaTable, policy: Policy, operation: Operation
+    ) -> OperationResult:
+        session = self._engine.new_session()
+        if not _has_delta(session):
+            return OperationResult(state="failed", reason=_NO_DELTA)
+        if operation == "checkpoint" and table.table_type == "MANAGED":
+            version = checkpoint_by_kernel(session, self._engine.connection, health, table)
+            return OperationResult(before=Measure(version=table.last_version), after=Measure(version=version))
+        log = DeltaLog(session, self._engine.connection, health, table)
+        before = log.measure()
+        if operation == "checkpoint":
+            log.checkpoint()
+            return OperationResult(before=before, after=log.measure())
+        log.compact(policy.compaction)
+        after = log.measure()
+        if before.rows != after.rows and log.is_alone(before.version):
+            raise RowsDiffer(
+                f"version {before.version} has {before.rows:,} rows, version {after.version} has {after.rows:,}: "
+                f"restore version {before.version}"
+            )
+        if after.version == before.version:
+            return OperationResult(state="skipped", reason="Delta found nothing to compact", before=before, after=after)
+        removed = max(0, (before.files or 0) - (after.files or 0))
+        return OperationResult(before=before, after=after, files_rewritten=removed)
+
+
+def checkpoint_by_kernel(session: SparkSession, connection: Connection, health: TableHealth, table: DeltaTable) -> int:
+    """Publish what is not published, and write a checkpoint of the newest version of a managed table; returns it."""
+    context: Any = session.sparkContext
+    jvm = context._jvm  # noqa: SLF001 - Kernel's classes are in the driver's JVM
+    kernel, unity = jvm.io.delta.kernel, jvm.io.delta.kernel.unitycatalog
+    settings = {"uri": connection.uri, "auth.type": "static", "auth.token": connection.token or "none"}
+    client = jvm.io.delta.storage.commit.uccommitcoordinator.UCDeltaTokenBasedRestClient(settings, None)
+    try:
+        hadoop = jvm.org.apache.hadoop.conf.Configuration(context._jsc.hadoopConfiguration())  # noqa: SLF001 - likewise
+        engine = kernel.defaults.engine.DefaultEngine.create(hadoop)
+        name = unity.UCTableIdentifier(health.catalog, health.namespace, health.name)
+        newest = jvm.java.util.Optional.empty()
+        managed = unity.UCCatalogManagedClient(client)
+        snapshot = managed.loadSnapshot(engine, table.uuid, table.location, name, newest, newest).publish(engine)
+        try:
+            snapshot.writeCheckpoint(engine)
+        except Py4JJavaError as error:
+            if _EXISTS not in java_classes(error):
+                raise
+        return int(snapshot.getVersion())
+    finally:
+        client.close()
+
+
+class DeltaLog:
+    """Delta's own view of one table: through the catalog for a managed table, by its path for an external one."""
+
+    def __init__(self, session: SparkSession, connection: Connection, health: TableHealth, table: DeltaTable) -> None:
+        context: Any = session.sparkContext
+        self._session = session
+        self._jvm = context._jvm  # noqa: SLF001 - Delta's classes are in the driver's JVM
+        self._java: Any = session._jsparkSession  # noqa: SLF001 - likewise
+        self._health = health
+        self._table = table
+        self._is_managed = table.table_type == "MANAGED"
+        self._none = _object(self._jvm.scala, "None")
+        self._catalog_table = self._none
+        logs = _object(self._jvm.org.apache.spark.sql.delta, "DeltaLog")
+        if self._is_managed:
+            self._connect(connection)
+            described = self._described()
+            self._catalog_table = self._jvm.scala.Option.apply(described)
+            nothing = _object(self._jvm.scala.collection.immutable, "Map").empty()
+            self._log = logs.forTableWithSnapshot(self._java, described, nothing).productElement(0)
+        else:
+            self._log = logs.forTable(self._java, table.location)
+
+    def _connect(self, connection: Connection) -> None:
+        """Name the catalog server to Delta, which asks it for commits and sends it new ones."""
+        option = f"spark.sql.catalog.{self._health.catalog}"
+        has_connector = _is_class(self._jvm, _UNITY)
+        self._session.conf.set(f"{option}.uri", connection.uri)
+        self._session.conf.set(f"{option}.token", connection.token or "none")
+        if not has_connector:
+            self._session.conf.set(f"{option}.type", "rest")
+            self._session.conf.set(f"{option}.warehouse", self._health.catalog)
+        self._session.conf.set(option, _UNITY if has_connector else _STAND_IN)
+        # Spark reads the options of catalogs from the active session of the thread.
+        _object(self._jvm.org.apache.spark.sql.classic, "SparkSession").setActiveSession(self._java)
+        self._java.sessionState().catalogManager().catalog(self._health.catalog)  # It is loaded once, by this class.
+        self._session.conf.set(option, _UNITY)
+
+    def _described(self) -> Any:  # noqa: ANN401 - Spark's CatalogTable
+        """The table as a catalog of Spark would describe it: Delta takes its location and its name from there."""
+        catalyst = self._jvm.org.apache.spark.sql.catalyst
+        some = self._jvm.scala.Option.apply
+        view = f"maintained_{self._table.uuid.replace('-', '')}"
+        self._session.sql("SELECT 1 AS id").createOrReplaceTempView(view)
+        state = self._java.sessionState()
+        plain = state.catalog().getTempViewOrPermanentTableMetadata(state.sqlParser().parseTableIdentifier(view))
+        levels = self._health.namespace
+        identifier = catalyst.TableIdentifier(self._health.name, some(levels), some(self._health.catalog))
+        storage = _copied(plain.storage(), locationUri=some(self._jvm.java.net.URI(self._table.location)))
+        managed = catalyst.catalog.CatalogTableType.MANAGED()
+        return _copied(plain, identifier=identifier, storage=storage, provider=some("delta"), tableType=managed)
+
+    def _snapshot(self) -> Any:  # noqa: ANN401 - Delta's Snapshot
+        return self._log.update(False, self._none, self._catalog_table)  # noqa: FBT003 - of Java: not in the background
+
+    def measure(self) -> Measure:
+        """The newest version, with its rows counted."""
+        snapshot = self._snapshot()
+        files = snapshot.allFiles().collect()
+        sequence = _object(self._jvm.scala.collection.immutable, "ArraySeq").unsafeWrapArray(files)
+        rows = self._log.createDataFrame(snapshot, sequence, False, self._none).count()  # noqa: FBT003 - no stream
+        return Measure(
+            version=int(snapshot.version()), files=len(files), bytes=int(snapshot.sizeInBytes()), rows=int(rows)
+        )
+
+    def is_alone(self, version: int | None) -> bool:
+        """Whether the newest version directly follows this one: no writer committed in between."""
+        return version is not None and int(self._snapshot().version()) == version + 1
+
+    def compact(self, policy: Compaction) -> None:
+        sizes = {"maxFileSize": policy.target_file_bytes, "minFileSize": small_file_bytes(policy)}
+        for prefix in (_OPTIMIZE, _AUTO_COMPACT):
+            for name, value in sizes.items():
+                self._session.conf.set(f"{prefix}.{name}", str(value))
+        self._session.conf.set(f"{_AUTO_COMPACT}.minNumFiles", str(policy.min_input_files))
+        if not self._is_managed:
+            self._optimize(f"delta.`{self._table.location}`", policy)
+            return
+        try:
+            if _is_class(self._jvm, _UNITY):
+                names = (self._health.catalog, self._health.namespace, self._health.name)
+                self._optimize(".".join(f"`{name}`" for name in names), policy)
+                return
+        except (PySparkException, Py4JJavaError) as error:
+            if _REFUSAL not in java_classes(error):
+                raise
+        nil = _object(self._jvm.scala.collection.immutable, "Nil")
+        compaction = _object(self._jvm.org.apache.spark.sql.delta.hooks, "AutoCompact")
+        compaction.compact(self._java, self._log, self._catalog_table, nil, _OPERATION, self._none)
+
+    def _optimize(self, name: str, policy: Compaction) -> None:
+        order = f" ZORDER BY ({policy.sort_order})" if policy.strategy == "zorder" and policy.sort_order else ""
+        self._session.sql(f"OPTIMIZE {name}{order}").collect()
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of the newest version, and remove log files that are older than the table keeps them."""
+        self._log.checkpointAndCleanUpDeltaLog(self._snapshot(), self._catalog_table)
+
+
+def _has_delta(session: SparkSession) -> bool:
+    context: Any = session.sparkContext
+    return _is_class(context._jvm, "org.apache.spark.sql.delta.DeltaLog")  # noqa: SLF001 - see DeltaLog
+
+
+def _is_class(jvm: Any, name: str) -> bool:  # noqa: ANN401 - the gateway
+    """Whether the driver has a class; py4j takes a missing one for a package."""
+    found = jvm
+    for part in name.split("."):
+        found = getattr(found, part)
+    return type(found).__name__ == "JavaClass"
+
+
+def _object(package: Any, name: str) -> Any:  # noqa: ANN401 - of Java
+    """An object of Scala."""
+    return getattr(getattr(package, f"{name}$"), "MODULE$")
+
+
+def _copied(value: Any, **changes: Any) -> Any:  # noqa: ANN401 - of Java
+    """A copy of a case class of Scala with other values in some fields."""
+    fields = {str(value.productElementName(at)): value.productElement(at) for at in range(value.productArity())}
+    return value.copy(*{**fields, **changes}.values())

@@ -1,0 +1,135 @@
+"""What an operation did to an Iceberg table, as the table itself shows it: totals, new snapshots, and equal rows.
+
+The answer of a procedure is not enough: batches that lose their commit are only logged, and an answer can be lost.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sandur.catalog.events import Source
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.maintenance.health import TableHealth
+from sandur.catalog.maintenance.records import Measure
+from sandur.catalog.records import Request
+from sandur.errors import NotFound, SandurError
+from sandur.iceberg.requests import AssertRefSnapshotId, AssertTableUuid, TableCommit
+from sandur.iceberg.snapshots import BRANCH, MAIN_BRANCH, Snapshot
+from sandur.iceberg.table_metadata import TableMetadata
+from sandur.iceberg.updates import SetSnapshotRef
+from sandur.operations.lake import Lake
+from sandur.operations.tables.commit import commit_table
+from sandur.operations.tables.documents import current_document
+from sandur.pipeline.maintenance.engine import SparkTable
+
+APPLICATION: Final = "app-id"
+"""The entry of a snapshot's summary that names the Spark application."""
+
+_REWRITES: Final = "replace"
+
+
+class RowsDiffer(SandurError):
+    """A rewrite changed the number of rows (rule 7)."""
+
+
+def identifier_of(health: TableHealth) -> Identifier:
+    return Identifier(health.catalog, tuple(health.namespace.split(".")), health.name)
+
+
+async def load_metadata(lake: Lake, health: TableHealth) -> TableMetadata:
+    """The current metadata; NotFound if the name now belongs to another table."""
+    metadata = (await current_document(lake, identifier_of(health))).metadata
+    if metadata.table_uuid != health.uuid:
+        raise NotFound(f"{identifier_of(health)}: another table has this name now", subject="table")
+    return metadata
+
+
+def measure(metadata: TableMetadata) -> Measure:
+    """The totals of the current snapshot; what its summary does not say stays unknown."""
+    snapshot = metadata.current_snapshot
+    if snapshot is None:
+        return Measure(files=0, bytes=0, rows=0, delete_files=0, snapshots=len(metadata.snapshot_ids))
+    return Measure(
+        version=snapshot.snapshot_id,
+        files=_total(snapshot, "total-data-files"),
+        bytes=_total(snapshot, "total-files-size"),
+        rows=_total(snapshot, "total-records"),
+        delete_files=_total(snapshot, "total-delete-files"),
+        snapshots=len(metadata.snapshot_ids),
+    )
+
+
+def _total(snapshot: Snapshot, name: str) -> int | None:
+    text = (snapshot.summary or {}).get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() else None
+
+
+class Rewrite(NamedTuple):
+    """A snapshot that a run added, and the one before it."""
+
+    snapshot: Snapshot
+    parent: Snapshot | None
+
+    def replaced(self, name: str) -> int:
+        return _total(self.snapshot, name) or 0
+
+
+def rewrites_of(before: Sequence[int] | frozenset[int], after: TableMetadata, application: str) -> Sequence[Rewrite]:
+    """The rewriting snapshots of an application that were not there before, oldest first."""
+    by_id = {one.snapshot_id: one for one in after.snapshots}
+    added = [
+        one
+        for one in by_id.values()
+        if one.snapshot_id not in before
+        and (one.summary or {}).get("operation") == _REWRITES
+        and (one.summary or {}).get(APPLICATION) == application
+    ]
+    added.sort(key=lambda one: one.sequence_number)
+    return [Rewrite(one, by_id.get(one.parent_snapshot_id or -1)) for one in added]
+
+
+def rows_differ(table: SparkTable, rewrite: Rewrite) -> str:
+    """Why the rows of a rewrite are not those of its parent; empty if they are equal.
+
+    Without deletes the totals decide. With deletes, both snapshots are counted: totals include deleted rows.
+    """
+    snapshot, parent = rewrite
+    if parent is None:
+        return ""  # It expired in the meantime, and its rows with it.
+    totals = [(_total(one, "total-records"), _total(one, "total-delete-files")) for one in (parent, snapshot)]
+    if totals[0] == totals[1] and totals[0][0] is not None and totals[0][1] == 0:
+        return ""
+    counts = [_count(table, one.snapshot_id) for one in (parent, snapshot)]
+    if counts[0] == counts[1]:
+        return ""
+    return f"snapshot {parent.snapshot_id} has {counts[0]:,} rows, snapshot {snapshot.snapshot_id} has {counts[1]:,}"
+
+
+def _count(table: SparkTable, snapshot_id: int) -> int:
+    found = table.session.sql(f"SELECT count(*) FROM {table.full_name} VERSION AS OF {snapshot_id}")  # noqa: S608 - a number
+    return int(found.collect()[0][0])
+
+
+async def roll_back(lake: Lake, health: TableHealth, rewrite: Rewrite, run: str) -> bool:
+    """Make the parent of a rewrite current again, unless a writer has committed since. Returns whether it is."""
+    if rewrite.parent is None:
+        return False
+    commit = TableCommit(
+        requirements=(
+            AssertTableUuid(uuid=health.uuid),
+            AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=rewrite.snapshot.snapshot_id),
+        ),
+        updates=(SetSnapshotRef(ref_name=MAIN_BRANCH, snapshot_id=rewrite.parent.snapshot_id, type=BRANCH),),
+    )
+    try:
+        await commit_table(
+            lake, identifier_of(health), commit, request_of(run, f"roll back {rewrite.snapshot.snapshot_id}")
+        )
+    except SandurError:
+        return False
+    return True
+
+
+def request_of(run: str, what: str) -> Request:
+    source = Source(kind="pipeline", client="sandur", run_id=run, task_id="maintain")
+    return Request(hash=hashlib.sha256(f"{run} {what}".encode()).hexdigest(), source=source)

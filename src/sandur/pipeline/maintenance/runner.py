@@ -1,0 +1,171 @@
+"""Carries out a plan: several tables at once, the operations of one table in order, a record before and after each."""
+
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from msgspec.structs import replace
+from py4j.protocol import Py4JJavaError
+from pyspark import InheritableThread
+
+from sandur.catalog.maintenance.health import Operation, TableHealth
+from sandur.catalog.maintenance.policies import MergedPolicy
+from sandur.catalog.maintenance.records import OperationRecord, OperationResult, ended_record
+from sandur.errors import Conflict, NotFound, SandurError
+from sandur.operations.maintenance.runs import RunRecords
+from sandur.pipeline.blocking_lake import BlockingLake
+from sandur.pipeline.maintenance.engine import SPARK_ERRORS, Engine, is_conflict
+
+THREADS: Final = 8
+"""The most tables that one run works on at once."""
+
+_POLL_SECONDS: Final = 0.2
+_TEXT_MAX: Final = 500
+
+ALARM: Final = "maintenance changed the number of rows"
+
+
+class TableWork(NamedTuple):
+    """Everything that a run does to one table."""
+
+    health: TableHealth
+    merged: MergedPolicy
+    records: Sequence[OperationRecord]
+    conflicts: Mapping[Operation, int] = {}
+
+
+class Perform(Protocol):
+    """Carries out one operation on one table; errors of Spark and of the catalog may be raised."""
+
+    def __call__(self, blocking: BlockingLake, work: TableWork, operation: Operation) -> OperationResult: ...
+
+
+class Runner:
+    """One run. `perform` does the work, `open_lake` opens a lake for one thread, `check_fence` stops a stale run."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        run: str,
+        perform: Perform,
+        *,
+        open_lake: Callable[[], BlockingLake],
+        check_fence: Callable[[], None],
+        on_progress: Callable[[int, int, str], None],
+    ) -> None:
+        self._engine = engine
+        self._run = run
+        self._perform = perform
+        self._open_lake = open_lake
+        self._check_fence = check_fence
+        self._on_progress = on_progress
+        self._tables: queue.SimpleQueue[TableWork] = queue.SimpleQueue()
+        self._ended: list[OperationRecord] = []
+        self._lock = threading.Lock()
+        self._is_cancelled = threading.Event()
+        self._is_over = threading.Event()
+        self._working = 0
+        self._error: BaseException | None = None
+        self._total = 0
+
+    def run(self, tables: Sequence[TableWork], *, threads: int = THREADS) -> Sequence[OperationRecord]:
+        """The records of all operations that began. Ctrl-C cancels the jobs of this run, and every operation ends.
+
+        Raises the first error that is not about a single table, after all threads ended.
+        """
+        for table in tables:
+            self._tables.put(table)
+        self._total = sum(len(table.records) for table in tables)
+        self._working = min(threads, len(tables))
+        workers = [InheritableThread(target=self._work, name=f"maintain-{number}") for number in range(self._working)]
+        try:
+            for worker in workers:
+                worker.start()
+            self._wait()
+        except KeyboardInterrupt:
+            self.cancel()
+            self._leave(sum(worker.ident is None for worker in workers))  # Those that were not started yet.
+            self._wait()
+            raise
+        if self._error:
+            self._engine.cancel()
+            raise self._error
+        return self._ended
+
+    @property
+    def ended(self) -> Sequence[OperationRecord]:
+        return tuple(self._ended)
+
+    def cancel(self) -> None:
+        """Begin nothing more, and cancel the jobs that run. What was not committed leaves nothing behind."""
+        self._is_cancelled.set()
+        self._engine.cancel()
+
+    def _wait(self) -> None:
+        """Wait in short steps, so that Ctrl-C is noticed; a thread whose `join` is interrupted counts as ended."""
+        while not self._is_over.wait(_POLL_SECONDS):
+            pass
+
+    def _work(self) -> None:
+        try:
+            with self._open_lake() as blocking:
+                while not self._is_cancelled.is_set() and not self._tables.empty():
+                    self._maintain(blocking, self._tables.get_nowait())
+        except queue.Empty:
+            pass  # Another thread took the last table.
+        except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
+            self._error = self._error or error
+            self._is_cancelled.set()
+        finally:
+            self._leave(1)
+
+    def _leave(self, workers: int) -> None:
+        with self._lock:
+            self._working -= workers
+            if not self._working:
+                self._is_over.set()
+
+    def _maintain(self, blocking: BlockingLake, table: TableWork) -> None:
+        records = RunRecords(blocking.lake, self._run)
+        with self._engine.tagged(table.health.uuid) as tag:
+            spent = 0.0
+            for planned in table.records:
+                if self._is_cancelled.is_set():
+                    return
+                self._check_fence()
+                self._on_progress(
+                    len(self._ended), self._total, f"{planned.operation} {planned.namespace}.{planned.name}"
+                )
+                begun = replace(planned, state="running", started_ms=blocking.lake.clock.now_ms())
+                blocking.wait(records.begin(begun))
+                result = self._result(blocking, table, begun.operation)
+                seconds = self._engine.task_seconds(tag)
+                result = replace(result, task_seconds=round(seconds - spent, 3))
+                spent = seconds
+                ended = ended_record(begun, result, now_ms=blocking.lake.clock.now_ms())
+                blocking.wait(records.end(ended))
+                with self._lock:
+                    self._ended.append(ended)
+                if result.state in {"conflict", "failed"}:
+                    return  # The rest would meet the same writer, or the same problem.
+
+    def _result(self, blocking: BlockingLake, table: TableWork, operation: Operation) -> OperationResult:
+        try:
+            return self._perform(blocking, table, operation)
+        except SPARK_ERRORS as error:
+            if self._is_cancelled.is_set():
+                return OperationResult(state="cancelled", reason="the run was cancelled")
+            return OperationResult(state="conflict" if is_conflict(error) else "failed", reason=_short(error))
+        except NotFound as error:
+            return OperationResult(state="skipped", reason=f"the table is gone: {error}")
+        except Conflict as error:
+            return OperationResult(state="conflict", reason=str(error))
+        except SandurError as error:
+            return OperationResult(state="failed", reason=f"{type(error).__name__}: {error}")
+
+
+def _short(error: BaseException) -> str:
+    """The first line of an error of Spark, which may have hundreds."""
+    text = str(error.java_exception if isinstance(error, Py4JJavaError) else error).strip()
+    return (text.splitlines() or [type(error).__name__])[0][:_TEXT_MAX]

@@ -1,0 +1,1 @@
+"""The web UI: pages for people, made by the server."""

@@ -1,0 +1,1 @@
+"""What people change: each action has a form, a preview, and one operation that the APIs call, too."""

@@ -1,0 +1,1 @@
+"""Plots and graphs as SVG, drawn without a library."""

@@ -1,0 +1,1 @@
+"""The handlers of the pages: each calls operations, makes a view, and renders it."""

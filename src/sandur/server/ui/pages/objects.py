@@ -1,0 +1,123 @@
+"""The pages of one object."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sandur.catalog import privileges
+from sandur.catalog.identifiers import Identifier, Kind, full_name_of
+from sandur.catalog.privileges import Needs, SecurableType
+from sandur.catalog.records import ModelVersion
+from sandur.errors import Forbidden, NotFound
+from sandur.operations.access import TYPES
+from sandur.operations.browse import describe_object
+from sandur.operations.directory import DirectoryEntry, find_id
+from sandur.operations.unity.grants import load_effective_privileges, load_grant_chain
+from sandur.operations.unity.lists import ListRequest
+from sandur.operations.unity.model_versions import list_versions
+from sandur.server.context import Call
+from sandur.server.http import Answer
+from sandur.server.ui.links import object_link
+from sandur.server.ui.pages.data import namespace_of
+from sandur.server.ui.renderer import lake_for, page, redirect
+from sandur.server.ui.views.objects import Effective, described_view, dropped_view, grants_view, table_view
+from sandur.storage.cell import gather_all
+
+_VERSIONS_SHOWN: Final = 200
+_READ_MODEL: Final = Needs("registered_model", privileges.EXECUTE)
+
+
+async def show_table(call: Call) -> Answer:
+    return await _show(call, "table")
+
+
+async def show_view(call: Call) -> Answer:
+    return await _show(call, "view")
+
+
+async def show_volume(call: Call) -> Answer:
+    return await _show(call, "volume")
+
+
+async def show_function(call: Call) -> Answer:
+    return await _show(call, "function")
+
+
+async def show_model(call: Call) -> Answer:
+    return await _show(call, "model")
+
+
+async def _show(call: Call, kind: Kind) -> Answer:
+    """The overview of an object; an object of another kind has its own page."""
+    identifier = identifier_of(call)
+    described = await describe_object(call.lake, identifier)
+    if described.kind != kind:
+        return redirect(object_link(identifier, described.kind))
+    if kind == "table":
+        return page(call, "table.html", table_view(identifier, described, origin=origin_of(call)))
+    versions: Sequence[ModelVersion] = ()
+    if kind == "model":
+        listed = ListRequest(None, _VERSIONS_SHOWN)
+        versions = (await list_versions(lake_for(call, _READ_MODEL), identifier, listed)).versions
+    return page(call, f"{kind}.html", described_view(identifier, described, versions))
+
+
+async def show_table_grants(call: Call) -> Answer:
+    return await _show_grants(call, "table")
+
+
+async def show_view_grants(call: Call) -> Answer:
+    return await _show_grants(call, "view")
+
+
+async def show_volume_grants(call: Call) -> Answer:
+    return await _show_grants(call, "volume")
+
+
+async def show_function_grants(call: Call) -> Answer:
+    return await _show_grants(call, "function")
+
+
+async def show_model_grants(call: Call) -> Answer:
+    return await _show_grants(call, "model")
+
+
+async def _show_grants(call: Call, kind: Kind) -> Answer:
+    """Direct and inherited grants; with `principal`, what it may do and why."""
+    identifier, principal = identifier_of(call), call.query.get("principal", "").strip()
+    type_, name = TYPES[kind], full_name_of(identifier)
+    chain, shown = await gather_all(
+        (load_grant_chain(call.lake, type_, name), _effective(call, type_, name, principal))
+    )
+    return page(call, "grants.html", grants_view(identifier, kind, chain, shown, is_on=call.access is not None))
+
+
+async def _effective(call: Call, type_: SecurableType, name: str, principal: str) -> Effective:
+    """What the principal may do, or the caller if none is named; and nothing if there is no caller either."""
+    who = principal or call.identity.principal
+    if not principal and call.access is None:
+        return Effective(who, None)
+    try:
+        return Effective(who, await load_effective_privileges(call.lake, type_, name, principal or None))
+    except (NotFound, Forbidden) as error:
+        return Effective(who, None, str(error))
+
+
+async def show_id(call: Call) -> Answer:
+    """Goes to the page of the object with an id, under the name that it has today."""
+    uuid = call.value("uuid")
+    found = await find_id(call.lake, uuid)
+    if found is None:
+        raise NotFound(f"there is no object with the id {uuid[:40]} that you may see", subject="object")
+    if isinstance(found, DirectoryEntry):
+        return redirect(object_link(found.identifier, found.kind))
+    return page(call, "dropped.html", dropped_view(found), status=410)
+
+
+def identifier_of(call: Call) -> Identifier:
+    return Identifier(*namespace_of(call), call.value("name"))
+
+
+def origin_of(call: Call) -> str:
+    """The address of this server as the browser knows it."""
+    host = call.http.header(b"host") or f"{call.settings.host}:{call.settings.port}"
+    return f"{'https' if call.http.header(b'x-forwarded-proto') == 'https' else 'http'}://{host}"

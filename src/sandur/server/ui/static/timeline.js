@@ -1,0 +1,48 @@
+// The slider of the timeline: it loads the chosen version without leaving the page. The arrow keys move it.
+const form = document.querySelector("form.scrub");
+const slider = document.getElementById("at");
+const text = document.getElementById("at-text");
+const part = document.getElementById("version");
+let wanted = 0;
+let timer = 0;
+
+function mark(version) {
+  for (const row of document.querySelectorAll("tr[data-version]")) {
+    row.classList.toggle("current", row.dataset.version === version);
+  }
+}
+
+async function show(version) {
+  const number = ++wanted;
+  part.setAttribute("aria-busy", "true");
+  try {
+    const answer = await fetch(`${form.dataset.fragment}/${version}`, { signal: AbortSignal.timeout(10000) });
+    const html = await answer.text();
+    if (number !== wanted) return;
+    if (!answer.ok) throw new Error(String(answer.status));
+    const parsed = new DOMParser().parseFromString(html, "text/html");
+    part.replaceChildren(...parsed.body.childNodes);
+    history.replaceState(null, "", `?at=${version}`);
+    mark(version);
+  } catch {
+    if (number !== wanted) return;
+    const sorry = document.createElement("p");
+    sorry.className = "stale";
+    sorry.textContent = `Version ${version} could not be loaded. Move the slider to try again.`;
+    part.replaceChildren(sorry);
+  } finally {
+    if (number === wanted) part.removeAttribute("aria-busy");
+  }
+}
+
+if (form && slider && part) {
+  slider.addEventListener("input", () => {
+    text.value = slider.value;
+    clearTimeout(timer);
+    timer = setTimeout(() => show(slider.value), 120);
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    show(slider.value);
+  });
+}

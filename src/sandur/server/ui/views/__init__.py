@@ -1,0 +1,1 @@
+"""What pages show: frozen values, made by pure functions from what operations return."""

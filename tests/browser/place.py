@@ -1,0 +1,189 @@
+"""A server with tables as people have them: with rows, history, branches, grants, lineage and measured health."""
+
+import asyncio
+import contextlib
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pyarrow as pa
+from pyiceberg.catalog import load_catalog
+from pyiceberg.types import StringType
+
+from sandur.clock import SystemClock
+from sandur.storage.local import LocalStore
+from tests.server.logins import ADMIN_SECRET, PRINCIPALS, TOKENS
+from tests.server.process import server_process
+from tests.ui.published import publish
+
+ORDERS: Final = "/ui/data/main/sales/tables/orders"
+_COUNTRIES: Final = ("IS", "DK", "NO", "SE", "FO")
+_SECONDS_MAX: Final = 60
+
+
+class Place:
+    """A running server; `token` is the administrator's, `secret` that of ann, who may read the table of orders."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder
+        self.http = httpx.Client(base_url=url, timeout=_SECONDS_MAX)
+        form = {"grant_type": "client_credentials", "client_id": "admin", "client_secret": ADMIN_SECRET}
+        token = self.http.post(TOKENS, data=form).raise_for_status().json()["access_token"]
+        self.http.headers["Authorization"] = f"Bearer {token}"
+        self.token = str(token)
+        self.secret = ""
+
+    def send(self, method: str, path: str, body: object = None) -> Any:
+        answer = self.http.request(method, path, json=body)
+        assert answer.is_success, f"{method} {path}: {answer.text}"
+        return answer.json() if answer.content else None
+
+    def commit(self, **properties: str) -> None:
+        """A commit of somebody else: it changes properties of the table of orders."""
+        updates = [{"action": "set-properties", "updates": properties}]
+        self.send("POST", "/v1/main/namespaces/sales/tables/orders", {"requirements": [], "updates": updates})
+
+    def append(self, rows: int = 1) -> None:
+        """Rows that somebody else writes."""
+        _table(self, "sales.orders").append(_rows(rows, 1_000))
+
+
+@contextlib.contextmanager
+def place_in(folder: Path) -> Iterator[Place]:
+    """A server in the folder, filled, until the block ends."""
+    options = {"authentication": "on", "admin_secret": ADMIN_SECRET, "fsync": "never", "deliveries": "false"}
+    with server_process(folder, **options, preview_timeout="PT4M") as process:
+        place = Place(process.url, folder)
+        with contextlib.closing(place.http):
+            _fill(place)
+            yield place
+
+
+def _fill(place: Place) -> None:
+    catalog = load_catalog("sandur", type="rest", uri=place.url, warehouse="main", token=place.token)
+    catalog.create_namespace("sales", {"comment": "What customers buy"})
+    catalog.create_namespace("web")
+    orders = catalog.create_table("sales.orders", _rows(1, 0).schema, properties={"comment": "One row per order"})
+    for number in range(6):
+        orders.append(_rows(200 * (number + 1), number * 10_000))
+    orders.manage_snapshots().create_tag(orders.history()[2].snapshot_id, "quarter-1").commit()
+    with orders.update_schema() as update:
+        update.add_column("channel", StringType(), doc="web, shop or phone")
+    orders.delete("country = 'FO'")
+    daily = catalog.create_table("sales.by_country", pa.schema([("country", pa.string()), ("total", pa.float64())]))
+    daily.append(pa.table({"country": list(_COUNTRIES), "total": [10.5, 20.0, 7.25, 3.0, 1.0]}))
+    visits = catalog.create_table("web.visits", pa.schema([("at", pa.timestamp("us")), ("page", pa.string())]))
+    _governance(place)
+    asyncio.run(_publish(place, [str(one.metadata.table_uuid) for one in (orders, daily, visits)]))
+
+
+def _governance(place: Place) -> None:
+    version = {
+        "version-id": 1,
+        "timestamp-ms": 1_767_225_600_000,
+        "schema-id": 0,
+        "summary": {"engine-name": "spark"},
+        "default-namespace": ["sales"],
+        "representations": [{"type": "sql", "sql": "SELECT * FROM orders\nWHERE amount > 50", "dialect": "spark"}],
+    }
+    fields = [{"id": 1, "name": "id", "type": "long", "required": False}]
+    view = {"name": "large_orders", "schema": {"type": "struct", "fields": fields}, "view-version": version}
+    place.send("POST", "/v1/main/namespaces/sales/views", {**view, "properties": {"comment": "Orders above 50"}})
+    place.secret = place.send("POST", PRINCIPALS, {"name": "ann"})["client_secret"]
+    place.send("POST", "/api/sandur/v1/groups", {"name": "analysts"})
+    own = "/api/sandur/v1"
+    use = {"changes": [{"principal": "ann", "add": ["USE CATALOG", "USE SCHEMA"]}]}
+    place.send("PATCH", f"{own}/grants/catalog/main", use)
+    read = {"changes": [{"principal": "ann", "add": ["SELECT"]}, {"principal": "analysts", "add": ["BROWSE"]}]}
+    place.send("PATCH", f"{own}/grants/table/main.sales.orders", read)
+    place.send("PATCH", f"{own}/tags/table/main.sales.orders", {"set": {"domain": "sales", "pii": "no"}})
+
+
+def _rows(count: int, first: int) -> pa.Table:
+    ids = list(range(first, first + count))
+    columns = {
+        "id": pa.array(ids, pa.int64()),
+        "country": [_COUNTRIES[one % len(_COUNTRIES)] for one in ids],
+        "amount": [round((one * 37) % 500 / 3, 2) for one in ids],
+        "ordered": pa.array([dt.date(2026, 1, 1) + dt.timedelta(days=one % 365) for one in ids], pa.date32()),
+    }
+    return pa.table(columns)
+
+
+def _table(place: Place, name: str) -> Any:
+    return load_catalog("sandur", type="rest", uri=place.url, warehouse="main", token=place.token).load_table(name)
+
+
+async def _publish(place: Place, uuids: list[str]) -> None:
+    """What the pipeline publishes about the tables."""
+    names = (("sales", "orders"), ("sales", "by_country"), ("web", "visits"))
+    now_ms = SystemClock().now_ms()
+    now = dt.datetime.fromtimestamp(now_ms / 1_000, tz=dt.UTC)
+    tables = [
+        {"catalog": "main", "namespace": namespace, "name": name, "uuid": uuid, "table_uuid": uuid}
+        for (namespace, name), uuid in zip(names, uuids, strict=True)
+    ]
+    orders = tables[0]
+    size = {"kind": "table", "format": "iceberg", "properties_json": '{"comment": "One row per order"}'}
+    commit = {"kind": "table", "format": "iceberg", "operation": "append", "source": "rest", "principal": "admin"}
+    days = [(now - dt.timedelta(days=one)).date().isoformat() for one in range(30)]
+    edge = {"job_namespace": "airflow", "job_name": "daily", "confidence": "verified", "runs": 30}
+    ends = {"first_seen": now, "last_seen": now}
+    datasets: dict[str, list[dict[str, Any]]] = {
+        "tables": [{**one, **size, "record_count": 4_200, "size_bytes": 73_000} for one in tables],
+        "columns": [
+            {**orders, "id": str(place), "path": name, "column_name": name, "type": "string"}
+            for place, name in enumerate(("id", "country", "amount", "ordered", "channel"))
+        ],
+        "commits": [
+            {
+                **orders,
+                **commit,
+                "metadata_version": one,
+                "committed_at": now,
+                "committed_at_ms": now_ms,
+            }
+            for one in range(6)
+        ],
+        "timeline": [],
+        "activity": [
+            {"table_uuid": uuids[0], "day": day, "commits": (place * 7) % 23} for place, day in enumerate(days)
+        ],
+        "table_health": [
+            {
+                **orders,
+                "format": "iceberg",
+                "mode": "report",
+                "needs_json": '[{"operation": "compaction", "reason": "6 files are smaller than 384 MB"}]',
+                "benefit": 1.0,
+                "measured_at": now,
+                "last_commit_at": now,
+                "last_commit_ms": now_ms,
+                "data_files": 6,
+                "small_files": 6,
+                "excess_files": 5,
+                "small_bytes": 60_000,
+                "policy_json": "[]",
+            }
+        ],
+        "lineage": [
+            {
+                **edge,
+                **ends,
+                "edge_id": source + target,
+                "source_uuid": source,
+                "target_uuid": target,
+                "source_name": source_name,
+                "target_name": target_name,
+            }
+            for source, target, source_name, target_name in (
+                (uuids[0], uuids[1], "main.sales.orders", "main.sales.by_country"),
+                (uuids[2], uuids[0], "main.web.visits", "main.sales.orders"),
+            )
+        ],
+        "column_lineage": [],
+    }
+    await publish(LocalStore(place.folder / "data"), datasets, published_ms=now_ms)

@@ -1,0 +1,138 @@
+"""The paths that people take, in a real browser."""
+
+import pytest
+from playwright.async_api import Browser
+
+from tests.browser.chromium import fill_in_login, person
+from tests.browser.place import ORDERS, Place
+from tests.server.logins import ADMIN_SECRET
+
+
+async def test_a_person_logs_in_finds_a_table_and_reads_its_history(browser: Browser, place: Place) -> None:
+    """The short part: it runs with every test run."""
+    async with person(browser, place, logged_in=False) as someone:
+        page = someone.page
+        await someone.open(f"{ORDERS}/timeline")
+        assert await someone.heading() == "Log in"
+        await someone.log_in()
+        assert page.url == f"{place.url}{ORDERS}/timeline"
+        await page.keyboard.press("/")
+        await page.keyboard.type("orders")
+        await page.keyboard.press("Enter")
+        await page.get_by_role("link", name="main.sales.orders").first.click()
+        assert await someone.heading() == "orders"
+        await page.get_by_role("link", name="Timeline", exact=True).click()
+        assert await page.locator("main table tbody tr").count() >= 6
+        assert await someone.violations() == []
+
+
+@pytest.mark.browser
+async def test_a_person_compares_two_versions_and_restores_one(browser: Browser, place: Place) -> None:
+    async with person(browser, place) as someone:
+        page = someone.page
+        await someone.open(f"{ORDERS}/diff?from=2&to=9")
+        assert "channel" in await someone.text()
+        await someone.open(f"{ORDERS}/snapshots")
+        await page.get_by_role("link", name="Restore").first.click()
+        await page.get_by_role("button", name="Preview").click()
+        assert "snapshot of main" in await someone.text()
+        assert await someone.violations() == []
+        await page.get_by_role("button", name="Restore the table").click()
+        await page.wait_for_url(f"**{ORDERS}?done=restored")
+        assert await page.get_by_role("status").inner_text() == (
+            "The table was restored. The versions in between are kept until they expire."
+        )
+
+
+@pytest.mark.browser
+async def test_a_commit_in_between_is_a_conflict(browser: Browser, place: Place) -> None:
+    async with person(browser, place) as someone:
+        page = someone.page
+        await someone.open("/ui/actions/restore/main/sales/orders")
+        await page.get_by_label("Restore the table to").select_option(index=3)
+        await page.get_by_role("button", name="Preview").click()
+        place.append()
+        await page.get_by_role("button", name="Restore the table").click()
+        assert "It has changed in the meantime." in await page.get_by_role("alert").inner_text()
+        assert await someone.violations() == []
+        await page.get_by_role("button", name="Restore the table").click()
+        await page.wait_for_url("**done=restored")
+
+
+@pytest.mark.browser
+async def test_a_grant_lets_a_person_do_what_was_refused(browser: Browser, place: Place) -> None:
+    where = "/ui/actions/comment/table/main.sales.orders"
+    async with person(browser, place, logged_in=False) as ann, person(browser, place) as admin:
+        await ann.open("/ui/login")
+        await ann.log_in("ann", place.secret)
+        assert await ann.open(where) == 403
+        assert "MODIFY on table sales.orders" in await ann.text()
+        assert await ann.violations() == []
+        await admin.open("/ui/actions/grant/table/main.sales.orders")
+        await admin.page.get_by_label("Who", exact=True).fill("ann")
+        await admin.page.get_by_label("Privileges to grant").fill("MODIFY")
+        await admin.page.get_by_role("button", name="Preview").click()
+        await admin.page.get_by_role("button", name="Change the grants").click()
+        await admin.page.wait_for_url("**/grants?done=granted")
+        assert await ann.open(where) == 200
+
+
+@pytest.mark.browser
+async def test_a_form_is_kept_when_the_session_is_over(browser: Browser, place: Place) -> None:
+    async with person(browser, place) as someone:
+        page = someone.page
+        await someone.open("/ui/actions/create-namespace/main")
+        await page.get_by_label("Name", exact=True).fill("kept")
+        await someone.context.clear_cookies()
+        await page.get_by_role("button", name="Preview").click()
+        assert await someone.heading() == "Log in to see this page"
+        assert await someone.violations() == []
+        async with someone.context.expect_page() as opened:
+            await page.get_by_role("link", name="Log in in another tab").click()
+        await fill_in_login(await opened.value, "admin", ADMIN_SECRET)
+        await page.get_by_role("button", name="Continue with the form").click()
+        assert await page.get_by_label("Name", exact=True).input_value() == "kept"
+        await page.get_by_role("button", name="Preview").click()
+        assert "The namespace main.kept is created" in await someone.text()
+
+
+@pytest.mark.browser
+async def test_everything_is_reached_by_keyboard(browser: Browser, place: Place) -> None:
+    """Tab goes through every link and field in their order, and each shows that it has the focus."""
+    async with person(browser, place) as someone:
+        page = someone.page
+        await someone.open("/ui/actions/create-namespace/main")
+        reached = []
+        for _ in range(40):
+            await page.keyboard.press("Tab")
+            script = (
+                "(() => { const e = document.activeElement, s = getComputedStyle(e);"
+                " return [e.id || e.textContent.trim(), s.outlineStyle !== 'none' || e === document.body]; })()"
+            )
+            name, is_shown = await page.evaluate(script)
+            assert is_shown, name
+            reached.append(name)
+            if name == "Cancel":
+                break
+        assert reached[0] == "Skip to the content"
+        assert [one for one in reached if one in {"name", "parent", "comment", "properties", "Preview", "Cancel"}] == [
+            "name", "parent", "comment", "properties", "Preview", "Cancel",
+        ]  # fmt: skip
+
+
+@pytest.mark.browser
+async def test_a_drop_needs_the_typed_name(browser: Browser, place: Place) -> None:
+    async with person(browser, place) as someone:
+        page = someone.page
+        await someone.open("/ui/actions/drop-table/main/web/visits")
+        await page.get_by_role("button", name="Preview").click()
+        await page.get_by_role("button", name="Drop the table").click()
+        assert await someone.heading() == "Drop main.web.visits"  # The browser itself asks for the field.
+        await page.get_by_label("To confirm").fill("visits")
+        await page.get_by_role("button", name="Drop the table").click()
+        await page.wait_for_url("**done=dropped")
+        await someone.open("/ui/dropped/main")
+        await page.get_by_role("link", name="Bring back").click()
+        await page.get_by_role("button", name="Preview").click()
+        await page.get_by_role("button", name="Bring it back").click()
+        await page.wait_for_url("**done=undropped")

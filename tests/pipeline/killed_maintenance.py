@@ -1,0 +1,35 @@
+"""A maintenance run in its own process that kills itself at a write of its driver or of its catalog server."""
+
+import sys
+
+from sandur.cli.catalog_server import open_catalog
+from sandur.clock import SystemClock
+from sandur.pipeline.blocking_lake import BlockingLake
+from sandur.pipeline.job import JobContext
+from sandur.pipeline.jobs.maintain import MAINTAIN
+from sandur.pipeline.maintenance.engine import session_options
+from sandur.pipeline.runs import create_session
+from sandur.settings import Settings
+from sandur.storage.locations import connect
+from tests.pipeline.conftest import OPTIONS
+from tests.pipeline.killed_driver import KillingStore
+
+
+def main() -> None:
+    folder, run, who, when, step = sys.argv[1:]
+    settings = Settings(store=folder, fsync="never")
+    plain = connect(settings, SystemClock())
+    killing = KillingStore(plain, step, after=when == "after")
+    spark = create_session(
+        "local[2]", name="killed", options={**OPTIONS, **session_options(settings, with_delta=False)}
+    )
+    blocking = BlockingLake(settings, store=killing if who == "driver" else plain)
+    served = killing if who == "server" else None
+    with JobContext(
+        spark=spark, blocking=blocking, run_id=run, open_catalog=lambda: open_catalog(settings, store=served)
+    ) as context:
+        MAINTAIN.run(context)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""`health` measures every table of both formats, and says what its policy would do."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyspark.sql import SparkSession
+
+from sandur.catalog.maintenance.policies import PolicyEdit, merged_from, merged_policy
+from sandur.operations.policies import change_policy
+from sandur.operations.table_health import load_table_health
+from sandur.pipeline.jobs.health import HEALTH
+from sandur.pipeline.jobs.project import PROJECT
+from tests.operations.delta_requests import create_managed
+from tests.pipeline.world import World, identifier_of
+from tests.server.process import server_process
+
+_SMALL = PolicyEdit(set={"compaction": {"min_input_files": 3}, "snapshots": {"min_expired": 1}})
+
+
+@pytest.fixture
+def client(world: World, tmp_path: Path) -> Iterator[Catalog]:
+    with server_process(tmp_path, "--store", world.settings.store, fsync="never") as server:
+        yield load_catalog("sandur", type="rest", uri=server.url)
+
+
+def _rows(world: World, spark: SparkSession) -> dict[str, Any]:
+    world.run(spark, PROJECT)
+    world.run(spark, HEALTH)
+    return {row["name"]: row for row in world.dataset(spark, "table_health")}
+
+
+def _needs(row: dict[str, Any]) -> list[str]:
+    return [need["operation"] for need in json.loads(row["needs_json"])]
+
+
+def test_small_files_are_found_by_partition_and_policies_apply(
+    world: World, spark: SparkSession, client: Catalog
+) -> None:
+    for name in ("many", "few"):
+        client.create_table(f"sales.{name}", pa.schema({"id": pa.int64()}))
+    for _ in range(4):
+        client.load_table("sales.many").append(pa.table({"id": [1, 2]}))
+    client.load_table("sales.few").append(pa.table({"id": [1]}))
+    delta = world.wait(create_managed(world.lake, identifier_of("versions")))
+
+    before = _rows(world, spark)
+    world.wait(change_policy(world.lake, "catalog", "main", _SMALL, world.request()))
+    after = _rows(world, spark)
+
+    assert before.keys() == {"many", "few", "versions"}
+    assert [_needs(before[name]) for name in ("many", "few", "versions")] == [[], [], []]
+    assert _needs(after["many"]) == ["compaction"]
+    many = after["many"]
+    assert (many["data_files"], many["small_files"], many["excess_files"], many["manifests"]) == (4, 4, 3, 4)
+    assert many["small_bytes"] == many["data_bytes"] > 0
+    assert (many["snapshots"], many["expirable_snapshots"], many["mode"], many["blocked"]) == (4, 0, "report", "")
+    assert _needs(after["few"]) == []
+    assert (after["versions"]["format"], after["versions"]["unpublished_commits"]) == ("delta", 0)
+    assert after["versions"]["uuid"] == delta.uuid
+    assert after["versions"]["data_files"] is None
+    merged = merged_from(many["policy_json"])
+    assert merged.policy.compaction.min_input_files == 3
+    assert {one.origin for one in merged.origins} == {"default", "catalog main"}
+    assert merged_from("[]") == merged_policy([])
+
+    report = world.wait(load_table_health(world.lake, worst=20))
+    assert [(row.name, row.skipped) for row in report.rows] == [
+        ("main.sales.many", "a commit happened within the last PT10M")
+    ]
+    quiet = PolicyEdit(set={"quiet": "PT0S"})
+    world.wait(change_policy(world.lake, "table", "main.sales.many", quiet, world.request()))
+    world.run(spark, HEALTH)
+    (row,) = world.wait(load_table_health(world.lake, worst=20)).rows
+    assert (row.name, row.operation, row.mode) == ("main.sales.many", "compaction", "report")
+    assert (row.data_files, row.reason) == (4, "4 small files, 3 of them can be saved")
+
+
+def test_a_table_that_cannot_be_read_is_blocked_and_not_healthy(
+    world: World, spark: SparkSession, client: Catalog
+) -> None:
+    table = client.create_table("sales.lost", pa.schema({"id": pa.int64()}))
+    for _ in range(5):
+        table.append(pa.table({"id": [1]}))
+    snapshot = table.current_snapshot()
+    assert snapshot
+    Path(snapshot.manifest_list.removeprefix("file:")).unlink()
+
+    (row,) = _rows(world, spark).values()
+
+    assert row["blocked"].startswith("cannot be read: ")
+    assert _needs(row) == []
+
+
+def test_a_manifest_whose_files_are_all_deleted_is_measured(world: World, spark: SparkSession, client: Catalog) -> None:
+    table = client.create_table("sales.shrunk", pa.schema({"id": pa.int64()}))
+    for number in range(6):
+        table.append(pa.table({"id": [number]}))
+    table.delete("id = 5")
+
+    (row,) = _rows(world, spark).values()
+
+    assert (row["blocked"], row["data_files"], row["small_files"]) == ("", 5, 5)

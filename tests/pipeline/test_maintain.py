@@ -1,0 +1,108 @@
+"""`maintain` rewrites what policies allow, keeps every row of every state, and records what it did."""
+
+from pyspark.sql import SparkSession
+
+from sandur.catalog.maintenance.records import OperationRecord, RunPlan
+from sandur.operations.maintenance.reports import load_operations, load_plan
+from sandur.operations.maintenance.runs import RunRecords, list_runs
+from sandur.operations.tables.documents import current_document
+from sandur.operations.tables.history import logged_versions
+from sandur.pipeline.jobs.maintain import MAINTAIN
+from tests.pipeline.maintained import (
+    EAGER,
+    connected,
+    hashes,
+    maintained,
+    make_small_files,
+    measured,
+    opener,
+    set_policy,
+    store_objects,
+)
+from tests.pipeline.world import World, identifier_of
+
+
+def test_small_files_become_one_and_every_branch_tag_and_snapshot_keeps_its_rows(
+    world: World, spark: SparkSession
+) -> None:
+    with connected(world) as catalog:
+        table = make_small_files(catalog, "orders", 6)
+        other = make_small_files(catalog, "report", 6)
+        ids = [one.snapshot_id for one in table.snapshots()]
+        table.manage_snapshots().create_tag(ids[1], "monday").create_branch(ids[3], "audit").commit()
+        set_policy(world, {**EAGER, "manifests": {"min_manifests": 2}, "statistics": {"enabled": True}})
+        set_policy(world, {"mode": "report"}, "main.sales.report")
+        before = hashes(table)
+        measured(world, spark)
+        objects = store_objects(world)
+
+        dry = world.run(spark, MAINTAIN, dry_run=True)
+        plan = world.wait(load_plan(world.lake))
+
+        assert store_objects(world) == objects
+        assert dry.counts["operations_planned"] == 3
+        of_users = [row for row in plan.rows if row["namespace"] != "system"]
+        assert [(row["name"], row["operation"], row.get("skipped", "")) for row in of_users] == [
+            ("orders", "compaction", ""),
+            ("orders", "manifests", ""),
+            ("orders", "statistics", ""),
+            ("report", "", "its policy only reports (mode = report)"),
+        ]
+
+        report = world.run(spark, MAINTAIN, open_catalog=opener(world))
+        after = hashes(table)
+
+        assert {name: after[name] for name in before if name != "main"} == {
+            name: rows for name, rows in before.items() if name != "main"
+        }
+        assert after["main"] == before["main"]
+        other.refresh()
+        assert len(other.snapshots()) == 6
+    assert report.counts["operations_done"] == 3
+    assert report.counts["files_saved"] == 5
+    rows = {row["operation"]: row for row in world.dataset(spark, "maintenance")}
+    row = rows["compaction"]
+    assert (row["state"], row["files_before"], row["files_after"], row["rows_after"]) == ("done", 6, 1, 6)
+    assert (row["run"], row["files_rewritten"], row["why"]) == (
+        report.run_id,
+        6,
+        "6 small files, 5 of them can be saved",
+    )
+    document = world.wait(current_document(world.lake, identifier_of("orders")))
+    receipts = [one.receipt for one in world.wait(logged_versions(world.lake, document))]
+    assert [one.source.run_id for one in receipts if one and one.source.run_id] == [report.run_id] * 3
+    shown = world.wait(load_operations(world.lake, limit=2))
+    assert [one["operation"] for one in shown.rows] == ["statistics", "manifests"]
+    assert shown.is_cut
+
+
+def test_a_run_that_died_is_settled_from_the_table_by_the_next_one(world: World, spark: SparkSession) -> None:
+    with connected(world) as catalog:
+        make_small_files(catalog, "orders", 3)
+    set_policy(world, EAGER)
+    document = world.wait(current_document(world.lake, identifier_of("orders")))
+    begun = OperationRecord(
+        run="run-00000000",
+        number=0,
+        uuid=document.metadata.table_uuid or "",
+        catalog="main",
+        namespace="sales",
+        name="orders",
+        format="iceberg",
+        operation="compaction",
+        state="running",
+        started_ms=1,
+    )
+    died = RunRecords(world.lake, "run-00000000")
+    world.wait(died.write_plan(RunPlan(run=died.run, started_ms=1, application="gone", operations=(begun,))))
+    world.wait(died.begin(begun))
+
+    report = maintained(world, spark)
+
+    assert report.counts["settled"] == 1
+    assert report.counts["operations_planned"] == 0  # It backs off for an hour, as after every failure.
+    (ended,) = world.wait(died.ended([0]))
+    assert (ended.state, ended.settled_by) == ("failed", report.run_id)
+    assert ended.reason == "its run died before it committed; nothing of it is visible"
+    assert all(run.is_over for run in world.wait(list_runs(world.lake)))
+    assert [row["state"] for row in world.dataset(spark, "maintenance")] == ["failed"]

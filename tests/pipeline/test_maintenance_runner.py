@@ -1,0 +1,184 @@
+"""The runner works on many tables at once; what happens to one table does not stop the others."""
+
+import _thread
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sandur.catalog.maintenance.health import Operation, TableHealth
+from sandur.catalog.maintenance.policies import merged_policy
+from sandur.catalog.maintenance.records import OperationRecord, OperationResult
+from sandur.errors import Conflict, NotFound, Unavailable
+from sandur.operations.maintenance.runs import RunRecords, list_runs
+from sandur.pipeline.blocking_lake import BlockingLake
+from sandur.pipeline.maintenance.runner import Runner, TableWork
+from sandur.settings import Settings
+
+_OPERATIONS: tuple[Operation, ...] = ("compaction", "manifests", "snapshots")
+
+
+class FakeEngine:
+    """Counts cancellations, and runs nothing."""
+
+    def __init__(self) -> None:
+        self.cancelled = 0
+
+    @contextmanager
+    def tagged(self, table_uuid: str) -> Iterator[str]:
+        yield table_uuid
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+    def task_seconds(self, tag: str) -> float:
+        return float(len(tag))
+
+
+def _table(name: str, first: int) -> TableWork:
+    health = TableHealth(uuid=name, catalog="main", namespace="sales", name=name, format="iceberg")
+    records = [
+        OperationRecord(
+            run="run",
+            number=first + place,
+            uuid=name,
+            catalog="main",
+            namespace="sales",
+            name=name,
+            format="iceberg",
+            operation=operation,
+        )
+        for place, operation in enumerate(_OPERATIONS)
+    ]
+    return TableWork(health, merged_policy([]), records)
+
+
+class Performed:
+    """Answers by table and operation; everything else is done."""
+
+    def __init__(self, **outcomes: OperationResult | Exception) -> None:
+        self._outcomes = outcomes
+        self.calls: list[tuple[str, str]] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, blocking: BlockingLake, work: TableWork, operation: Operation) -> OperationResult:
+        with self._lock:
+            self.calls.append((work.health.name, operation))
+            assert blocking.lake.store is not None
+        outcome = self._outcomes.get(f"{work.health.name}_{operation}", OperationResult())
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+class Case:
+    def __init__(self, folder: Path, performed: Performed, engine: FakeEngine | None = None) -> None:
+        self.settings = Settings(store=str(folder), fsync="never")
+        self.engine = engine or FakeEngine()
+        self.fenced = False
+        self.runner = Runner(
+            self.engine,  # type: ignore[arg-type]  # The runner uses only what the fake has.
+            "run",
+            performed,
+            open_lake=lambda: BlockingLake(self.settings),
+            check_fence=self._check,
+            on_progress=lambda _done, _total, _what: None,
+        )
+
+    def _check(self) -> None:
+        if self.fenced:
+            raise Conflict("another run took over")
+
+
+def _states(records: object) -> dict[tuple[str, str], str]:
+    return {(one.name, one.operation): one.state for one in records}  # type: ignore[attr-defined]
+
+
+def test_a_table_with_a_conflict_ends_there_and_the_others_go_on(tmp_path: Path) -> None:
+    performed = Performed(
+        a_compaction=OperationResult(state="conflict", reason="a writer was faster"),
+        b_manifests=Unavailable("the store is down"),
+        c_compaction=NotFound("it was dropped", subject="table"),
+    )
+    case = Case(tmp_path, performed)
+
+    ended = case.runner.run([_table(name, 3 * place) for place, name in enumerate("abcd")], threads=2)
+
+    assert _states(ended) == {
+        ("a", "compaction"): "conflict",
+        ("b", "compaction"): "done",
+        ("b", "manifests"): "failed",
+        ("c", "compaction"): "skipped",
+        ("c", "manifests"): "done",
+        ("c", "snapshots"): "done",
+        ("d", "compaction"): "done",
+        ("d", "manifests"): "done",
+        ("d", "snapshots"): "done",
+    }
+    with BlockingLake(case.settings) as blocking:
+        (run,) = blocking.wait(list_runs(blocking.lake))
+        assert run.unsettled == []
+        stored = blocking.wait(RunRecords(blocking.lake, "run").ended(run.ended))
+    assert _states(stored) == _states(ended)
+    assert case.engine.cancelled == 0
+
+
+def test_a_run_that_lost_its_lease_stops_before_the_next_operation(tmp_path: Path) -> None:
+    performed = Performed()
+    case = Case(tmp_path, performed)
+    case.fenced = True
+
+    with pytest.raises(Conflict, match="took over"):
+        case.runner.run([_table("a", 0), _table("b", 3)])
+
+    assert performed.calls == []
+    assert case.engine.cancelled == 1
+
+
+def test_a_cancelled_run_begins_nothing_more_and_leaves_no_open_record(tmp_path: Path) -> None:
+    case: Case
+
+    class Cancelling(Performed):
+        def __call__(self, blocking: BlockingLake, work: TableWork, operation: Operation) -> OperationResult:
+            case.runner.cancel()
+            return super().__call__(blocking, work, operation)
+
+    performed = Cancelling()
+    case = Case(tmp_path, performed)
+
+    ended = case.runner.run([_table("a", 0), _table("b", 3)], threads=1)
+
+    assert performed.calls == [("a", "compaction")]
+    assert _states(ended) == {("a", "compaction"): "done"}
+    with BlockingLake(case.settings) as blocking:
+        (run,) = blocking.wait(list_runs(blocking.lake))
+    assert run.unsettled == []
+
+
+def test_ctrl_c_cancels_the_jobs_of_the_run_and_every_operation_that_began_has_an_end(tmp_path: Path) -> None:
+    case: Case
+    is_cancelled = threading.Event()
+
+    class Interrupted(Performed):
+        def __call__(self, blocking: BlockingLake, work: TableWork, operation: Operation) -> OperationResult:
+            super().__call__(blocking, work, operation)
+            _thread.interrupt_main()  # As a signal does it, in the thread that waits.
+            assert is_cancelled.wait(60)
+            return OperationResult(state="cancelled")
+
+    class NotingEngine(FakeEngine):
+        def cancel(self) -> None:
+            super().cancel()
+            is_cancelled.set()
+
+    performed = Interrupted()
+    case = Case(tmp_path, performed, engine=NotingEngine())
+
+    with pytest.raises(KeyboardInterrupt):
+        case.runner.run([_table("a", 0), _table("b", 3)], threads=1)
+
+    assert performed.calls == [("a", "compaction")]
+    assert case.engine.cancelled == 1
+    assert _states(case.runner.ended) == {("a", "compaction"): "cancelled"}

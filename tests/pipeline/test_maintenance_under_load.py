@@ -1,0 +1,322 @@
+"""Maintenance beside writers, beside itself, and after crashes: every acknowledged row stays, in every state."""
+
+import os
+import random  # noqa: TID251 - seeded
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyspark.sql import SparkSession
+
+from sandur.cli.catalog_server import open_catalog
+from sandur.clock import SystemClock
+from sandur.errors import OutcomeUnknown
+from sandur.operations.maintenance.runs import list_runs
+from sandur.pipeline.jobs.health import HEALTH
+from sandur.pipeline.jobs.maintain import MAINTAIN
+from sandur.pipeline.jobs.project import PROJECT
+from sandur.pipeline.maintenance.engine import SPARK_ERRORS, is_conflict
+from sandur.storage.contract import ObjectStore
+from sandur.storage.locations import connect
+from tests.fakes.wrapping_store import Call, WrappingStore
+from tests.pipeline.maintained import (
+    EAGER,
+    SCHEMA,
+    connected,
+    hashes,
+    maintained,
+    make_small_files,
+    measured,
+    opener,
+    set_policy,
+)
+from tests.pipeline.world import World
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
+
+T = TypeVar("T")
+
+ROOT: Final = Path(__file__).parents[2]
+TRIES_MAX: Final = 20
+NOT_DONE: Final = frozenset({"planned", "running"})
+
+
+class Writer:
+    """A writer that appends until it is stopped, and knows what was acknowledged."""
+
+    def __init__(self, write: Callable[[int], None]) -> None:
+        self._write = write
+        self._is_over = threading.Event()
+        self.acknowledged: list[int] = []
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        number = 1_000
+        try:
+            while not self._is_over.is_set():
+                self._write(number)
+                self.acknowledged.append(number)
+                number += 1
+        except BaseException as error:  # noqa: BLE001 - the test raises it
+            self.error = error
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        self._thread.start()
+        yield
+        self._is_over.set()
+        self._thread.join()
+        if self.error:
+            raise self.error
+
+
+def _appending(catalog: Catalog, name: str) -> Callable[[int], None]:
+    def append(number: int) -> None:
+        for _ in range(TRIES_MAX):
+            table = catalog.load_table(f"sales.{name}")
+            try:
+                table.append(pa.table({"id": [number], "text": ["new"]}, schema=SCHEMA))
+            except CommitFailedException:
+                continue
+            return
+        raise AssertionError("the writer was blocked")
+
+    return append
+
+
+def _merging(session: SparkSession, name: str) -> Callable[[int], None]:
+    """A MERGE that loses to a rewrite of a file that it read is sent again, as every engine must."""
+
+    def merge(number: int) -> None:
+        statement = (
+            f"MERGE INTO sandur.sales.{name} t "
+            f"USING (SELECT {number}L id, 'new' text UNION ALL SELECT 0L, 'merged {number}') s "
+            "ON t.id = s.id WHEN MATCHED THEN UPDATE SET text = s.text WHEN NOT MATCHED THEN INSERT *"
+        )
+        for _ in range(TRIES_MAX):
+            try:
+                session.sql(statement)
+            except SPARK_ERRORS as error:
+                if not is_conflict(error):
+                    raise
+                continue
+            return
+        raise AssertionError("the writer was blocked")
+
+    return merge
+
+
+def _ids(catalog: Catalog, name: str) -> list[int]:
+    return sorted(catalog.load_table(f"sales.{name}").scan().to_arrow().column("id").to_pylist())
+
+
+@pytest.mark.parametrize("kind", ["append", "merge", "deletion vectors"])
+def test_compaction_beside_a_writer_loses_no_row_and_never_blocks_it(
+    world: World, spark: SparkSession, kind: str
+) -> None:
+    version = "3" if kind == "deletion vectors" else "2"
+    modes = {f"write.{one}.mode": "merge-on-read" for one in ("merge", "update", "delete")}
+    with open_catalog(world.settings) as connection, connected(world) as catalog:
+        make_small_files(catalog, "busy", 12, **{"format-version": "2", **modes})
+        session = spark.newSession()
+        for option, value in connection.options().items():
+            session.conf.set(option, value)
+        if version == "3":
+            session.sql("ALTER TABLE sandur.sales.busy SET TBLPROPERTIES ('format-version' = '3')")
+        set_policy(world, EAGER)
+        writer = Writer(_appending(catalog, "busy") if kind == "append" else _merging(session, "busy"))
+
+        with writer.beside():
+            reports = [maintained(world, spark) for _ in range(2)]
+
+        rows = session.sql("SELECT id, count(*) FROM sandur.sales.busy GROUP BY id").collect()
+    assert {row[0]: row[1] for row in rows} == dict.fromkeys([*range(12), *writer.acknowledged], 1)
+    assert writer.acknowledged
+    states = [row["state"] for row in world.dataset(spark, "maintenance")]
+    assert sum(report.counts.get("operations_done", 0) for report in reports) + states.count("conflict") > 0
+    assert "failed" not in states
+
+
+def test_two_runs_on_the_same_tables_at_once_leave_every_row(world: World, spark: SparkSession) -> None:
+    with connected(world) as catalog:
+        tables = [make_small_files(catalog, f"t{number}", 8) for number in range(3)]
+        before = [hashes(table)["main"] for table in tables]
+        set_policy(world, EAGER)
+        measured(world, spark)
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            again = World(world.settings)
+            try:
+                again.run(spark, MAINTAIN, open_catalog=opener(world))
+            except Exception as error:  # noqa: BLE001 - one of them may lose the publication
+                errors.append(error)
+            finally:
+                again.blocking.close()
+
+        threads = [threading.Thread(target=run) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        after = [hashes(table)["main"] for table in tables]
+        files = [len(list(table.scan().plan_files())) for table in tables]
+
+    assert after == before
+    assert files == [1, 1, 1]
+    assert len(errors) <= 1
+
+
+STEPS: Final = (
+    ("driver", "plan.json"),
+    ("server", "iceberg_pointers/"),
+    ("driver", "maintenance/killed/end.json"),
+)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("who", "step"), STEPS)
+def test_the_run_after_a_killed_driver_settles_it_and_finishes_the_work(
+    world: World, spark: SparkSession, who: str, step: str, when: str
+) -> None:
+    with connected(world) as catalog:
+        table = make_small_files(catalog, "orders", 6)
+    set_policy(world, EAGER)
+    before = hashes(table)
+    measured(world, spark)
+    command = [sys.executable, "-m", "tests.pipeline.killed_maintenance", world.settings.store]
+
+    killed = subprocess.run(
+        [*command, "killed", who, when, step], cwd=ROOT, capture_output=True, text=True, timeout=400, check=False
+    )
+    report = maintained(world, spark)
+
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2_000:]
+    with connected(world) as catalog:
+        table = catalog.load_table("sales.orders")
+        after = hashes(table)
+    assert {name: after[name] for name in before} == before
+    assert all(run.is_over for run in world.wait(list_runs(world.lake)))
+    states = [row["state"] for row in world.dataset(spark, "maintenance")]
+    assert NOT_DONE.isdisjoint(states)
+    is_compacted = len(list(table.scan().plan_files())) == 1
+    assert is_compacted or report.counts["settled"] or when == "before"
+
+
+class AnswerLost(WrappingStore):
+    """Loses the answer to the first swap of a pointer, which is applied."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.lost = 0
+
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
+        done = await perform()
+        if call.is_write and "iceberg_pointers/" in call.key and not self.lost:
+            self.lost += 1
+            raise OutcomeUnknown(f"object {call.key}: the answer was lost on purpose")
+        return done
+
+
+def test_a_commit_whose_answer_is_lost_counts_as_done(world: World, spark: SparkSession) -> None:
+    with connected(world) as catalog:
+        before = hashes(make_small_files(catalog, "orders", 6))["main"]
+    set_policy(world, EAGER)
+    measured(world, spark)
+    lossy = AnswerLost(connect(world.settings, SystemClock()))
+
+    world.run(spark, MAINTAIN, open_catalog=lambda: open_catalog(world.settings, store=lossy))
+
+    with connected(world) as catalog:
+        table = catalog.load_table("sales.orders")
+        assert hashes(table)["main"] == before
+        assert len(list(table.scan().plan_files())) == 1
+    (row,) = world.dataset(spark, "maintenance")
+    assert (row["state"], row["files_after"], lossy.lost) == ("done", 1, 1)
+
+
+class LaterClock(SystemClock):
+    """Ten days ahead."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 10 * 86_400_000
+
+
+@pytest.mark.parametrize("has_own_age", [False, True])
+def test_expiry_keeps_tags_and_branches_and_deletes_what_nobody_needs(
+    world: World, spark: SparkSession, *, has_own_age: bool
+) -> None:
+    with connected(world) as catalog:
+        table = make_small_files(catalog, "orders", 6)
+        ids = [one.snapshot_id for one in table.snapshots()]
+        age = 1 if has_own_age else None
+        table.manage_snapshots().create_tag(ids[1], "monday", max_ref_age_ms=age).create_branch(
+            ids[3], "audit"
+        ).commit()
+        set_policy(world, {**EAGER, "snapshots": {"min_expired": 1}})
+        before = hashes(table)
+        clock = LaterClock()
+        for job in (PROJECT, HEALTH):
+            world.run(spark, job, clock=clock)
+
+        world.run(spark, MAINTAIN, open_catalog=opener(world), clock=clock)
+
+        after = hashes(table)
+        left = {one.snapshot_id for one in table.snapshots()}
+    assert {name: after[name] for name in ("main", "monday", "audit")} == {
+        name: before[name] for name in ("main", "monday", "audit")
+    }
+    assert {ids[1], ids[3]} < left
+    assert ids[0] not in left
+    rows = {row["operation"]: row for row in world.dataset(spark, "maintenance")}
+    assert [rows[one]["state"] for one in ("compaction", "snapshots")] == ["done", "done"]
+    assert ("files stay" in rows["snapshots"]["reason"]) == has_own_age
+    assert (rows["snapshots"]["files_deleted"] > 0) != has_own_age
+
+
+def soak(world: World, spark: SparkSession, *, tables: int, rounds: int, seed: int) -> dict[str, Any]:
+    chance = random.Random(seed)
+    with connected(world) as catalog:
+        names = [f"t{number:03d}" for number in range(tables)]
+        expected = {name: list(range(6)) for name in names}
+        tags: dict[str, dict[str, str]] = {}
+        for name in names:
+            make_small_files(catalog, name, 6)
+        set_policy(world, {**EAGER, "manifests": {"min_manifests": 3}})
+        for _ in range(rounds):
+            for name in chance.sample(names, max(1, tables // 2)):
+                number = 1_000 + len(expected[name])
+                _appending(catalog, name)(number)
+                expected[name].append(number)
+            chosen = chance.choice(names)
+            table = catalog.load_table(f"sales.{chosen}")
+            snapshot = chance.choice(table.snapshots())
+            table.manage_snapshots().create_tag(snapshot.snapshot_id, f"tag-{len(tags.get(chosen, {}))}").commit()
+            found = hashes(table)
+            tags[chosen] = {name: rows for name, rows in found.items() if name.startswith("tag-")}
+            maintained(world, spark)
+        for name in names:
+            assert _ids(catalog, name) == sorted(expected[name]), (seed, name)
+        for name, states in tags.items():
+            now = hashes(catalog.load_table(f"sales.{name}"))
+            assert {tag: now[tag] for tag in states} == states, (seed, name)
+        return {name: len(list(catalog.load_table(f"sales.{name}").scan().plan_files())) for name in names}
+
+
+def test_a_seeded_soak_keeps_every_row_and_tag_and_few_files(world: World, spark: SparkSession) -> None:
+    """The long form: SOAK_TABLES=200 SOAK_ROUNDS=100."""
+    tables, rounds = (int(os.environ.get(name, few)) for name, few in (("SOAK_TABLES", "5"), ("SOAK_ROUNDS", "3")))
+
+    files = soak(world, spark, tables=tables, rounds=rounds, seed=22)
+
+    assert max(files.values()) <= EAGER["compaction"]["min_input_files"]

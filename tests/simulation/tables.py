@@ -1,0 +1,242 @@
+"""Clients on one table each: engines that append snapshots to an Iceberg table, and writers of a Delta table."""
+
+import asyncio
+import contextlib
+import random  # noqa: TID251 - seeded, so that a run can be repeated
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.records import DeltaTable, Request
+from sandur.delta.requests import DeltaChange
+from sandur.errors import SwapLost
+from sandur.operations.containers.namespaces import create_namespace
+from sandur.operations.delta.commit import update_table
+from sandur.operations.delta.publishing import published_location, staged_location
+from sandur.operations.delta.tables import create_from_staging, load_delta_table, stage_table
+from sandur.operations.lake import Lake
+from sandur.operations.receipts import DeltaReceipt
+from sandur.operations.tables.commit import commit_table
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.documents import LoadedTable
+from sandur.storage.contract import list_all
+from tests.operations.delta_requests import commit_file, new_delta_table
+from tests.operations.requests import append, content, load, request, table
+from tests.simulation.fleet import Answer, Fleet
+from tests.statemachine.specification import OK, UNSURE
+
+T = TypeVar("T")
+
+SENDS_MAX: Final = 8
+PATIENT_SENDS_MAX: Final = 200
+_TAKEN: Final = "AlreadyExists"
+
+
+class Sent(NamedTuple):
+    """A commit with its answer, and when it was answered."""
+
+    id: int
+    result: str
+    ended: float
+    request: Request
+
+
+class TableClients:
+    """One table in a namespace of its own; clients load it, change it, and send again what was not answered."""
+
+    kind: str
+
+    def __init__(self, fleet: Fleet, number: int) -> None:
+        self.fleet = fleet
+        self.namespace = Namespace("main", (f"{self.kind}{number}",))
+        self.identifier = Identifier(*self.namespace, "events")
+        self.sent: list[Sent] = []
+        self._chance = random.Random(f"{fleet.plan.seed} {self.kind} {number}")
+        self._count = 0
+        self._seen: list[tuple[float, int]] = []
+
+    async def run(self) -> None:
+        await self.insist("namespace", lambda lake, sent: create_namespace(lake, self.namespace, {}, sent))
+        await self.begin()
+        clients = self.fleet.plan.clients
+        await asyncio.gather(*(self._client() for _ in range(clients)))
+
+    async def begin(self) -> None:
+        raise NotImplementedError
+
+    async def change(self) -> None:
+        raise NotImplementedError
+
+    async def _client(self) -> None:
+        for _ in range(self.fleet.plan.epochs):
+            await asyncio.sleep(self._chance.random() * self._chance.choice((0.1, 5, 60)))
+            await self.change()
+
+    async def insist(self, what: str, work: Callable[[Lake, Request], Awaitable[T]]) -> T | None:
+        """Send a keyed request until it is done; None if it was done before, or never."""
+        sent = request(f"{self.namespace} {what}", key=f"{self.namespace} {what}")
+        for _ in range(PATIENT_SENDS_MAX):
+            answer = await self._send(what, lambda lake: work(lake, sent))
+            if answer.result == OK:
+                return answer.value
+            if answer.result not in UNSURE:
+                self.fleet.problem(f"{self.namespace} {what}: {answer.result}")
+                return None
+            await asyncio.sleep(self._chance.random() * 10)
+        self.fleet.problem(f"{self.namespace} {what}: never answered")
+        return None
+
+    async def repeat(self, what: str, sends_max: int, work: Callable[[Lake], Awaitable[T]]) -> Answer[T]:
+        """Send the same request until the answer is definite, at most `sends_max` times."""
+        answer = await self._send(what, work)
+        for _ in range(sends_max - 1):
+            if answer.result not in UNSURE:
+                break
+            await asyncio.sleep(self._chance.random() * self._chance.choice((0.1, 2, 30)))
+            answer = await self._send(what, work)
+        return answer
+
+    def see(self, began: float, number: int) -> None:
+        """A load showed a number that only grows: never less than what was answered before the load began."""
+        known = max((shown for ended, shown in self._seen if ended < began), default=0)
+        if number < known:
+            self.fleet.problem(f"{self.identifier}: a load showed {number} after {known} had been answered")
+        self._seen.append((self.fleet.loop.time(), number))
+
+    def number(self) -> int:
+        self._count += 1
+        return self._count
+
+    async def _send(self, what: str, work: Callable[[Lake], Awaitable[T]]) -> Answer[T]:
+        return await self.fleet.send(self._chance, f"{self.namespace} {what}", work)
+
+
+class Appends(TableClients):
+    """Appends that assert the head of the branch, as engines send them."""
+
+    kind = "appends"
+
+    async def begin(self) -> None:
+        await self.insist("create", lambda lake, sent: create_table(lake, self.namespace, table("events"), sent))
+
+    async def change(self) -> None:
+        began = self.fleet.loop.time()
+        loaded = await self.repeat("load", PATIENT_SENDS_MAX, lambda lake: load(lake, self.identifier))
+        if not isinstance(loaded.value, LoadedTable):
+            self.fleet.problem(f"{self.identifier}: a load was answered with {loaded.result}")
+            return
+        found = content(loaded.value)
+        self.see(began, found["last-sequence-number"])
+        number = self.number()
+        is_keyed = self._chance.random() < 0.5
+        label = f"{self.namespace} append {number}"
+        sent = request(label, key=f"key of {label}" if is_keyed else None)
+        change = append(number, _current(found), uuid=found["table-uuid"], number=found["last-sequence-number"] + 1)
+        answer = await self.repeat(
+            f"append {number}", SENDS_MAX, lambda lake: commit_table(lake, self.identifier, change, sent)
+        )
+        if answer.result not in {OK, "Conflict", *UNSURE}:
+            self.fleet.problem(f"{label}: {answer.result}")
+        if answer.result == OK and answer.value:
+            self._seen.append((self.fleet.loop.time(), content(answer.value)["last-sequence-number"]))
+        self.sent.append(Sent(number, answer.result, self.fleet.loop.time(), sent))
+
+    async def judge(self, lake: Lake) -> None:
+        """Every snapshot follows its parent; what was answered is there once, what was refused is not there."""
+        found = content(await load(lake, self.identifier))
+        snapshots = {one["snapshot-id"]: one for one in found.get("snapshots", ())}
+        history: list[int] = []
+        at = _current(found)
+        while at is not None:
+            history.append(at)
+            at = snapshots[at].get("parent-snapshot-id")
+        if len(history) != len(snapshots):
+            self.fleet.problem(f"{self.identifier}: {len(snapshots)} snapshots, {len(history)} of them in the history")
+        for sent in self.sent:
+            if sent.result == OK and sent.id not in snapshots:
+                self.fleet.problem(f"{self.identifier}: append {sent.id} was answered and is lost")
+            if sent.result == "Conflict" and sent.id in snapshots:
+                self.fleet.problem(f"{self.identifier}: append {sent.id} was refused and is there")
+
+
+class DeltaWriters(TableClients):
+    """Commits of a Delta table, with reports of what was published."""
+
+    kind = "delta"
+
+    async def begin(self) -> None:
+        stage = await self.insist("stage", lambda lake, sent: stage_table(lake, self.identifier, request=sent))
+        if stage:
+            wanted = new_delta_table(stage.location, stage.uuid, self.identifier)
+            await self.insist("create", lambda lake, sent: create_from_staging(lake, wanted, request=sent))
+
+    async def change(self) -> None:
+        began = self.fleet.loop.time()
+        found = await self.repeat("load", PATIENT_SENDS_MAX, lambda lake: load_delta_table(lake, self.identifier))
+        if not isinstance(found.value, DeltaTable):
+            self.fleet.problem(f"{self.identifier}: a load was answered with {found.result}")
+            return
+        known = found.value
+        self.see(began, known.last_version)
+        version, number = known.last_version + 1, self.number()
+        name = f"{version:020d}.{number}.json"
+        published = known.last_version if self._chance.random() < 0.3 else None
+        change = DeltaChange(asserted_uuid=known.uuid, commit=commit_file(version, name), published=published)
+        sent = request(f"{self.namespace} commit {number}")
+
+        async def work(lake: Lake) -> DeltaTable:
+            with contextlib.suppress(SwapLost):  # An earlier try wrote it.
+                await lake.locations.create(staged_location(known, name), name.encode())
+            if published:
+                await self._publish(lake, known, published)
+            return await update_table(lake, self.identifier, change, sent)
+
+        answer = await self.repeat(f"commit {number}", SENDS_MAX, work)
+        if answer.result not in {OK, "VersionTaken", *UNSURE}:
+            self.fleet.problem(f"{self.identifier}: commit {number} was answered with {answer.result}")
+        if answer.result == OK:
+            self._seen.append((self.fleet.loop.time(), version))
+        self.sent.append(Sent(number, answer.result, self.fleet.loop.time(), sent._replace(hash=name)))
+
+    async def _publish(self, lake: Lake, known: DeltaTable, upto: int) -> None:
+        for commit in known.commits:
+            if 0 < commit.version <= upto:
+                with contextlib.suppress(SwapLost):  # Published before.
+                    await lake.locations.create(published_location(known, commit.version), commit.file_name.encode())
+
+    async def _chain(self, lake: Lake, found: DeltaTable) -> set[str]:
+        """The files of all versions, by the receipts and the record; the newest commits may still lack a receipt."""
+        by_version = {commit.version: commit.file_name for commit in found.commits}
+        for listed in await list_all(lake.store, lake.layout.events_folder()):
+            if lake.layout.parse_receipt(listed.key).family == "delta":
+                stored = await lake.store.get(listed.key)
+                assert stored is not None
+                receipt = msgspec.json.decode(stored.data, type=DeltaReceipt)
+                if receipt.table_uuid != found.uuid:
+                    continue
+                other = by_version.setdefault(receipt.version, receipt.file_name)
+                if other != receipt.file_name:
+                    self.fleet.problem(
+                        f"{self.identifier}: version {receipt.version} is {other} and {receipt.file_name}"
+                    )
+        if holes := set(range(1, found.last_version + 1)) - set(by_version):
+            self.fleet.problem(f"{self.identifier}: no receipt of the versions {sorted(holes)}")
+        return set(by_version.values())
+
+    async def judge(self, lake: Lake) -> None:
+        """One chain of receipts without holes; every answered commit is in it, and no refused one."""
+        found = await load_delta_table(lake, self.identifier)
+        names = await self._chain(lake, found)
+        for sent in self.sent:
+            is_there = sent.request.hash in names
+            if sent.result == OK and not is_there:
+                self.fleet.problem(f"{self.identifier}: {sent.request.hash} was answered and is lost")
+            if sent.result == "VersionTaken" and is_there:
+                self.fleet.problem(f"{self.identifier}: {sent.request.hash} was refused and is there")
+
+
+def _current(found: dict[str, Any]) -> int | None:
+    current: int | None = found.get("current-snapshot-id")
+    return None if current == -1 else current

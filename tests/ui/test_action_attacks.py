@@ -1,0 +1,133 @@
+"""Forms that try to break out of the pages, and changes whose outcome nobody knows."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, TypeVar
+
+import httpx
+import pytest
+
+from sandur.errors import OutcomeUnknown, Unavailable
+from sandur.server.ui.actions.routes import ACTION_ROUTES
+from sandur.storage.memory import MemoryStore
+from tests.fakes.wrapping_store import Call, WrappingStore
+from tests.server.conftest import Catalogs
+from tests.ui.browsers import Browser, Page
+from tests.ui.scene import EVIL, make_scene
+from tests.ui.test_every_page import check_frame, check_headers, check_safe
+
+T = TypeVar("T")
+
+_FILLED: Final[tuple[dict[str, str], ...]] = (
+    {},
+    {"columns": "id BIGINT", "name": "n"},
+    {"properties": f"{EVIL.split('=')[0]} = {EVIL}"},
+)
+
+
+def check(page: Page, path: str) -> None:
+    assert page.status in {200, 400, 404, 409}, (path, page.status, page.answer.text)
+    check_headers(page.answer)
+    check_safe(page.tree)
+    check_frame(page.tree, path)
+
+
+def action_links(page: Page) -> Iterator[str]:
+    yield from (link for link in page.tree.links() if link.startswith(("/ui/actions/", "/ui/dropped/")))
+
+
+async def test_no_value_of_any_form_breaks_out(catalogs: Catalogs) -> None:
+    store = MemoryStore()
+    browser = Browser(await catalogs.open(store, deliveries=False))
+    scene = await make_scene(browser.client, store)
+    links: dict[str, str] = {}
+    for path in scene.pages():
+        if "/ui/data/" in path and "?" not in path:
+            links |= {_route(link): link for link in action_links(await browser.open(path))}
+    for link in links.values():
+        form = await browser.open(link)
+        check(form, link)
+        if not list(form.tree.every("form", method="post")):
+            continue
+        visible = [one for one in form.fields() if one not in {"form_token", "key", "step", "base"}]
+        for filled in _FILLED:
+            preview = await browser.send(form, **{**dict.fromkeys(visible, EVIL), **filled})
+            check(preview, link)
+
+    assert {route.path for route in ACTION_ROUTES} - links.keys() == {
+        "/actions/undrop/{kind}/{catalog}/{namespace}/{name}"
+    }
+
+
+def _route(link: str) -> str:
+    """The path of the route that a link leads to; one link of each is enough."""
+    path = link.partition("?")[0].removeprefix("/ui")
+    patterns = {route.path: re.sub(r"\{\w+\}", "[^/]+", route.path) for route in ACTION_ROUTES}
+    return next(route for route, pattern in patterns.items() if re.fullmatch(pattern, path))
+
+
+async def test_an_address_cannot_fill_in_what_confirms(client: httpx.AsyncClient) -> None:
+    (await client.post("/v1/namespaces", json={"namespace": ["sales"]})).raise_for_status()
+    browser = Browser(client)
+    form = await browser.open("/ui/actions/drop-namespace/main/sales?typed=sales&step=apply&key=x&form_token=y")
+    preview = await browser.send(form)
+
+    assert form.fields()["step"] == "preview"
+    assert not {"x", "y"} & set(form.fields().values())
+    assert preview.fields()["typed"] == ""
+
+
+async def test_a_notice_is_one_of_our_texts(client: httpx.AsyncClient) -> None:
+    browser = Browser(client)
+    known = await browser.open("/ui?done=dropped")
+    evil = await browser.open("/ui?done=Call%20evil.example")
+
+    assert "It was dropped." in known.text
+    assert "evil.example" not in evil.answer.text
+
+
+class FailingStore(WrappingStore):
+    """A store whose writes end with an error, as long as there is one."""
+
+    error: Exception | None = None
+    is_applied = True
+
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
+        if self.error is None or not call.is_write:
+            return await perform()
+        if self.is_applied:
+            await perform()
+        raise self.error
+
+
+@pytest.mark.parametrize("is_applied", [True, False])
+async def test_a_change_of_unknown_outcome_says_so_and_can_be_sent_again(
+    catalogs: Catalogs, *, is_applied: bool
+) -> None:
+    store = FailingStore(MemoryStore())
+    browser = Browser(await catalogs.open(store, claim_timeout_ms=1))
+    preview = await browser.send(await browser.open("/ui/actions/create-namespace/main"), name="eu")
+    store.error, store.is_applied = OutcomeUnknown("the answer was lost on purpose"), is_applied
+    unknown = await browser.send(preview, step="apply")
+    store.error = None
+    again = await browser.send(unknown, step="apply")
+
+    assert unknown.status == 500
+    assert "Look before you repeat" in unknown.text
+    assert unknown.fields()["key"] == preview.fields()["key"]
+    assert again.status == 303
+    assert (await browser.follow(again)).status == 200
+
+
+async def test_a_store_that_does_not_answer_leaves_the_form(catalogs: Catalogs) -> None:
+    store = FailingStore(MemoryStore())
+    browser = Browser(await catalogs.open(store))
+    preview = await browser.send(await browser.open("/ui/actions/create-namespace/main"), name="eu")
+    store.error, store.is_applied = Unavailable("the store is down"), False
+    down = await browser.send(preview, step="apply")
+    store.error = None
+    again = await browser.send(down, step="apply")
+
+    assert down.status == 503
+    assert "Nothing was changed" in down.text
+    assert again.status == 303

@@ -1,0 +1,75 @@
+"""The pages of the metastore, catalogs, namespaces and tables."""
+
+import httpx
+import pytest
+
+from tests.server.requests import create_table, create_view
+from tests.ui.html import Element, parse
+
+
+async def get(client: httpx.AsyncClient, path: str, status: int = 200) -> Element:
+    answer = await client.get(path)
+    assert answer.status_code == status, answer.text
+    return parse(answer.text)
+
+
+async def fill(client: httpx.AsyncClient, *names: str) -> None:
+    (await client.post("/v1/namespaces", json={"namespace": ["sales"]})).raise_for_status()
+    (await client.post("/v1/namespaces", json={"namespace": ["sales", "eu"]})).raise_for_status()
+    for name in names:
+        (await client.post("/v1/namespaces/sales/tables", json=create_table(name))).raise_for_status()
+
+
+@pytest.mark.parametrize("path", ["/ui", "/ui/"])
+async def test_the_first_page_lists_the_catalogs(client: httpx.AsyncClient, path: str) -> None:
+    page = await get(client, path)
+
+    assert page.one("title").text == "Data · Sandur"
+    assert "/ui/data/main" in page.links()
+
+
+async def test_a_catalog_lists_its_namespaces(client: httpx.AsyncClient) -> None:
+    await fill(client)
+
+    page = await get(client, "/ui/data/main")
+
+    assert page.one("h1").text == "main"
+    assert "/ui/data/main/sales" in page.links()
+
+
+async def test_a_namespace_lists_what_is_in_it_by_kind(client: httpx.AsyncClient) -> None:
+    await fill(client, "a", "b")
+    (await client.post("/v1/namespaces/sales/views", json=create_view("v"))).raise_for_status()
+
+    everything = await get(client, "/ui/data/main/sales")
+    views = await get(client, "/ui/data/main/sales?kind=view")
+    later = await get(client, "/ui/data/main/sales?begins=b")
+
+    assert [link for link in everything.links() if "/tables/" in link or "/views/" in link] == [
+        "/ui/data/main/sales/tables/a",
+        "/ui/data/main/sales/tables/b",
+        "/ui/data/main/sales/views/v",
+    ]
+    assert "/ui/data/main/sales%1Feu" in everything.links()
+    assert [row[0] for row in views.rows() if row[1].startswith("view")] == ["v"]
+    assert "/ui/data/main/sales/tables/a" not in views.links()
+    assert [row[0] for row in later.rows() if row[1].startswith(("table", "view"))] == ["b", "v"]
+
+
+async def test_a_table_shows_its_columns_and_how_to_read_it(client: httpx.AsyncClient) -> None:
+    await fill(client, "t")
+
+    page = await get(client, "/ui/data/main/sales/tables/t")
+
+    assert ["1", "id", "long", "required", "", ""] in page.rows()
+    assert "SELECT * FROM main.sales.t" in page.text
+    assert "CREATE TABLE main.sales.t" in page.text
+
+
+@pytest.mark.parametrize(
+    "path", ["/ui/none", "/ui/data/none", "/ui/data/main/none", "/ui/data/main/none/tables/t", "/uix"]
+)
+async def test_what_does_not_exist_is_a_page_that_says_so(client: httpx.AsyncClient, path: str) -> None:
+    page = await get(client, path, 404)
+
+    assert page.one("h1").text == "Not found"

@@ -1,0 +1,135 @@
+"""Pages of tables that engines have written: Iceberg by PyIceberg, Delta by delta-rs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import deltalake
+import httpx
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from tests.server.process import server_process
+from tests.ui.html import Element, parse
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "country": ["IS", "DK", "IS"]})
+SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "country", StringType()))
+SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "country"))
+ICEBERG = "/ui/data/main/real/tables/orders"
+DELTA = "/ui/data/main/real/tables/events"
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A server with an Iceberg table of two snapshots, and a Delta table with a checkpoint."""
+    folder = tmp_path_factory.mktemp("real")
+    events = folder / "events"
+    allowed = f"file://{folder}"
+    with (
+        server_process(folder, "--allow-location", allowed, fsync="never") as running,
+        httpx.Client(base_url=running.url, timeout=60) as made,
+    ):
+        write_iceberg(running.url)
+        write_delta(made, events)
+        yield made
+
+
+def write_iceberg(url: str) -> None:
+    catalog = load_catalog("sandur", type="rest", uri=url, warehouse="main")
+    catalog.create_namespace("real")
+    table = catalog.create_table("real.orders", SCHEMA, partition_spec=SPEC)
+    table.append(ROWS)
+    table.append(ROWS)
+
+
+def write_delta(client: httpx.Client, folder: Path) -> None:
+    deltalake.write_deltalake(folder, ROWS, partition_by=["country"])
+    deltalake.DeltaTable(folder).create_checkpoint()
+    deltalake.write_deltalake(folder, ROWS, mode="append")
+    deltalake.DeltaTable(folder).delete("country = 'DK'")
+    columns = [
+        {"name": "id", "type_text": "bigint", "type_name": "LONG", "type_json": '"long"', "position": 0},
+        {
+            "name": "country",
+            "type_text": "string",
+            "type_name": "STRING",
+            "type_json": '"string"',
+            "position": 1,
+            "partition_index": 0,
+        },
+    ]
+    body = {
+        "catalog_name": "main",
+        "schema_name": "real",
+        "name": "events",
+        "table_type": "EXTERNAL",
+        "data_source_format": "DELTA",
+        "storage_location": f"file://{folder}",
+        "columns": columns,
+    }
+    answer = client.post("/api/2.1/unity-catalog/tables", json=body)
+    assert answer.status_code < 300, answer.text
+
+
+def get(client: httpx.Client, path: str) -> Element:
+    answer = client.get(path)
+    assert answer.status_code == 200, answer.text
+    return parse(answer.text)
+
+
+def test_the_files_of_both_formats_are_counted_by_partition(client: httpx.Client) -> None:
+    iceberg, delta = get(client, f"{ICEBERG}/files"), get(client, f"{DELTA}/files")
+
+    assert [row[:2] + row[3:] for row in iceberg.rows()[:2]] == [["country=IS", "2", "4"], ["country=DK", "2", "2"]]
+    assert len(iceberg.rows()) == 2 + 4
+    assert [row[:2] + row[3:] for row in delta.rows()[:1]] == [["country=IS", "2", "4"]]
+    assert len(delta.rows()) == 1 + 2
+    for page in (iceberg, delta):
+        assert list(page.every("svg", class_="plot"))
+
+
+def test_snapshots_and_versions_have_plots_and_a_graph(client: httpx.Client) -> None:
+    iceberg, delta = get(client, f"{ICEBERG}/snapshots"), get(client, f"{DELTA}/snapshots")
+
+    assert len(list(iceberg.every("circle"))) == 2
+    labels = [svg.attributes["aria-label"] for svg in iceberg.every("svg")]
+    assert any(label.startswith("Rows over time: from 3") for label in labels)
+    assert [row[0] for row in delta.rows()] == ["2", "1", "0"]
+    assert any("Bytes over time" in svg.attributes["aria-label"] for svg in delta.every("svg"))
+
+
+def test_the_timeline_shows_each_version_with_who_made_it(client: httpx.Client) -> None:
+    iceberg, delta = get(client, f"{ICEBERG}/timeline?at=1"), get(client, f"{DELTA}/timeline")
+
+    versions = [row for row in iceberg.rows() if len(row) == 13]
+    assert [row[0] for row in versions] == ["2", "1", "0"]
+    assert versions[0][5:7] == ["append", "+3"]
+    assert iceberg.one("section", id="version").one("h2").text == "Version 1"
+    slider = iceberg.one("input", id="at").attributes
+    assert (slider["min"], slider["max"], slider["value"]) == ("0", "2", "1")
+    assert [row[5] for row in delta.rows() if len(row) == 13] == ["delete", "write", "write"]
+
+
+def test_any_two_versions_are_compared_with_their_files(client: httpx.Client) -> None:
+    page = get(client, f"{ICEBERG}/diff?from=1&to=2&files=true")
+    back = get(client, f"{ICEBERG}/diff?from=2&to=1&files=true")
+    delta = get(client, f"{DELTA}/diff?from=0&to=1")
+
+    assert ["changed", "rows", "3", "6"] in page.rows()
+    headings = [heading.text for heading in page.every("h3")]
+    assert headings == ["Added: 2", "Removed: 0"]
+    assert [heading.text for heading in back.every("h3")] == ["Added: 0", "Removed: 2"]
+    assert ["changed", "files", "-0", "+2"] in delta.rows()
+
+
+def test_rows_are_shown_when_they_are_wanted(client: httpx.Client) -> None:
+    before = get(client, f"{ICEBERG}/preview")
+    after = get(client, f"{ICEBERG}/preview?run=true&limit=2")
+
+    assert not before.rows()
+    assert before.one("section", class_="part").attributes["data-part"].endswith("only=rows")
+    assert len(after.rows()) == 2
