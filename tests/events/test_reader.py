@@ -1,5 +1,8 @@
 """The feed as readers see it: order, positions, filters, names, and what a caller may see."""
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
 from sandur.catalog.feed_events import START, EventFilter, Position, checked_filter, decode_position, encode_position
@@ -13,11 +16,12 @@ from sandur.operations.lake import Lake
 from sandur.operations.security import SecurityChange, SecurityEdit
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename
-from sandur.storage.contract import ABSENT
+from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, Listed
 from sandur.storage.memory import MemoryStore
 from tests.events.world import as_principal, change, events_of, make_world, page_of, write_change
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
+from tests.fakes.wrapping_store import WrappingStore
 from tests.operations.lakes import make_lake
 from tests.operations.principals import add_principals, grant, id_of, revoke
 from tests.operations.requests import ELSEWHERE, NAMESPACE, create, identifier_of, request
@@ -379,3 +383,32 @@ async def test_a_damaged_record_hides_the_events_of_its_object_and_no_others() -
     found = await events_of(as_principal(server, "ann"))
     assert [event.identifier for event in found] == [identifier_of("u")]
     assert len(await events_of(as_principal(server, "admin"))) == 2
+
+
+class FaultyOnce(WrappingStore):
+    """Fails once in a listing, as a mistake in the program would."""
+
+    is_faulty = True
+
+    async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
+        if self.is_faulty and "/events/" in prefix:
+            self.is_faulty = False
+            raise RuntimeError("a mistake")
+        return await super().list(prefix, after=after, limit=limit)
+
+
+async def test_a_mistake_in_one_look_at_the_feed_does_not_end_the_watch() -> None:
+    store = FaultyOnce(MemoryStore())
+    store.is_faulty = False
+    lake = await make_world(store)
+    await create(lake, "t")
+    await change(lake, "t", "1")
+    store.is_faulty = True
+    watch = make_lake(store, lake.clock).feature(FeedWatch)
+
+    with watch.listening():
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+
+    assert not store.is_faulty
+    assert watch.newest > 0

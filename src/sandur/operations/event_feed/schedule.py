@@ -22,6 +22,8 @@ from sandur.storage.layout import Layout
 LOOK_SECONDS: Final = 15.0
 LOOK_SHARE: Final = 20
 """A look through all workspaces takes at most a twentieth of the time."""
+PAUSE_SECONDS_MAX: Final = 60.0
+"""A look that was slow, because the machine was busy, does not delay the next one for longer."""
 RUNNING_MAX: Final = 200
 """Subscriptions that one server delivers at the same time; other servers take the rest."""
 COOL_DOWN_MS: Final = 30_000
@@ -113,7 +115,8 @@ class Deliveries:
                 self.on_failure(Layout(), "subscriptions", error)
             # A random part, so that servers that were started together spread out.
             plain = min(LOOK_SECONDS, seconds_of(self.settings.delivery_lease) / 2)
-            pause = max(plain * (0.5 + self.clock.chance()), LOOK_SHARE * (loop.time() - began))
+            slow = min(LOOK_SHARE * (loop.time() - began), PAUSE_SECONDS_MAX)
+            pause = max(plain * (0.5 + self.clock.chance()), slow)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._awake.wait()

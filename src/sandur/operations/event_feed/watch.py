@@ -11,7 +11,7 @@ import datetime as dt
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from sandur.errors import SandurError, SwapLost
+from sandur.errors import SwapLost
 from sandur.operations.feed import Day, Feed, FeedState, by_date, date_of, receipt_of_key
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import LISTED_AT_ONCE, WrittenReceipts
@@ -22,6 +22,8 @@ ENTRIES_UNSAVED_MAX: Final = 64
 POLL_MS: Final = 2_000
 POLL_SHARE: Final = 10
 """A poll takes at most a tenth of the time: the next one begins after ten times its duration."""
+PAUSE_MS_MAX: Final = 30_000
+"""A poll that was slow, because the machine was busy, does not delay the next one for longer."""
 APPEND_MS: Final = 500
 """The shortest time between two appends: each one makes an entry, and a cold reader reads every entry of a date."""
 FRESH_MS: Final = 200
@@ -150,7 +152,8 @@ class FeedWatch:
                     for date in await self._dates(began_ms):
                         state = await self._feed.advance_date(date)
                     ended_ms = self._clock.now_ms()
-                    self._poll_due_ms = ended_ms + max(POLL_MS, POLL_SHARE * (ended_ms - began_ms))
+                    slow_ms = min(POLL_SHARE * (ended_ms - began_ms), PAUSE_MS_MAX)
+                    self._poll_due_ms = ended_ms + max(POLL_MS, slow_ms)
             except BaseException:
                 self._noted = {**noted, **self._noted}
                 raise
@@ -219,7 +222,7 @@ class FeedWatch:
             self._note_made.clear()
             try:
                 await self.refresh()
-            except SandurError as error:  # The store is not available: the next round tries again.
+            except Exception as error:  # noqa: BLE001 - reported; a watch that ends would stop deliveries in silence
                 self._lake.incidents.work_failed("watch the feed", error)
                 await self._clock.sleep(POLL_MS / 1_000)
             now_ms = self._clock.now_ms()
