@@ -1,10 +1,11 @@
 """Repair of events: settle one record, and write the receipt of its event if that happened (E2, E3).
 
 The next writer of a record does the same. This is for records without a next writer: a job visits every key, and
-a killed request has left no event without its receipt then.
+a killed request has left no event without its receipt then. The janitors here do the same for recent commits: a server
+that was killed between its answer and the receipt must not leave a quiet table without its last event.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -13,6 +14,7 @@ from sandur.catalog.record_versions import Record
 from sandur.catalog.records import (
     BoundRecord,
     Catalog,
+    DeltaCommit,
     DeltaTable,
     ModelVersion,
     NamespaceRecord,
@@ -32,10 +34,23 @@ from sandur.operations.events import (
     version_subject,
     with_event,
 )
+from sandur.operations.janitors.sweep import DAY_MS, Janitor, Outcome, read_listed
 from sandur.operations.lake import Lake
-from sandur.operations.receipts import CatalogReceipts
-from sandur.operations.tables.names import activate_name, is_namespace_visible, settle_name
+from sandur.operations.receipts import (
+    CatalogReceipts,
+    DeltaReceipts,
+    Receipts,
+    commit_key_of,
+    delta_receipt_key,
+    delta_receipt_of,
+    first_delta_commit,
+    tried_of,
+)
+from sandur.operations.tables.names import activate_name, is_namespace_visible, resolve_name, settle_name
+from sandur.operations.transactions.resolution import effective_pointer
+from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned
+from sandur.storage.contract import Listed
 from sandur.storage.layout import Layout
 
 R = TypeVar("R", bound=Record)
@@ -120,3 +135,61 @@ EVENT_KEYS: Final[Mapping[Callable[[Layout], str], Visit]] = {
     Layout.storage_registry: partial(_visit_record, kind=StorageRegistry, subject=storage_subject),
 }
 """The single records of a workspace that have events."""
+
+HEAD_AGE_MS: Final = 60_000
+"""Younger commits are left to their own servers, which write the receipts right behind the answers."""
+
+
+def recent_ms(settings: Settings) -> int:
+    """How long the janitors look for the receipts of a commit; older ones may have been collected."""
+    return min(2 * DAY_MS, seconds_of(settings.receipt_retention) * 1_000)
+
+
+async def is_effective(lake: Lake, pointer: Pointer) -> bool:
+    """Whether the pointer's commits happened; an unbound pointer counts if its name resolves to it (N4)."""
+    if pointer.state in {"unbound", "condemned"} and not pointer.life:
+        found = await resolve_name(lake, pointer.made_for) if pointer.made_for else None
+        return found is not None and found.uuid == pointer.uuid
+    return pointer.state != "killed"
+
+
+def receipted_commits(table: DeltaTable) -> Sequence[DeltaCommit]:
+    """The commits of a Delta table whose receipts follow from its record, newest first."""
+    if table.state not in {"live", "dropped", "purging"} or table.data_source_format != "DELTA":
+        return ()
+    first = () if any(not commit.version for commit in table.commits) else (first_delta_commit(table),)
+    return (*reversed(table.commits), *first)
+
+
+async def visit_head(lake: Lake, listed: Listed) -> Outcome:
+    """C5 without a successor: write the receipt of the newest commit, and of the one below a transaction."""
+    held = await read_listed(lake.uncached(listed.key, Pointer), listed)
+    if not await is_effective(lake, held.value):
+        return "kept"
+    after_ms = lake.clock.now_ms() - recent_ms(lake.settings)
+    heads = (held.value.head, (await effective_pointer(lake, held)).value.head)
+    recent = {commit_key_of(head): head for head in heads if head and head.last_updated_ms > after_ms}
+    outcome: Outcome = "kept"
+    for head in recent.values():
+        if not await lake.feature(Receipts).exists(tried_of(head)):
+            await lake.feature(Receipts).ensure(held.value.table_uuid, head)
+            outcome = "settled"
+    return outcome
+
+
+async def visit_delta_commits(lake: Lake, listed: Listed) -> Outcome:
+    """Write the missing receipts of a Delta table's recent commits, oldest first."""
+    table = (await read_listed(lake.uncached(listed.key, DeltaTable), listed)).value
+    after_ms = lake.clock.now_ms() - recent_ms(lake.settings)
+    outcome: Outcome = "kept"
+    for commit in reversed([one for one in receipted_commits(table) if one.timestamp_ms > after_ms]):
+        if await lake.store.head(delta_receipt_key(lake.layout, delta_receipt_of(table, commit))) is None:
+            await lake.feature(DeltaReceipts).ensure(table, commit)
+            outcome = "settled"
+    return outcome
+
+
+HEADS: Final = Janitor("heads", Layout.pointers_folder, lambda _: HEAD_AGE_MS, visit_head, recent_ms)
+DELTA_COMMITS: Final = Janitor(
+    "delta_commits", Layout.delta_tables_folder, lambda _: HEAD_AGE_MS, visit_delta_commits, recent_ms
+)

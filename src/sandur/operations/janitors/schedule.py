@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from sandur.clock import Clock
 from sandur.operations.counters import JANITOR_OBJECTS, JANITOR_RUNS, STAGE_OUTCOMES, Counters
-from sandur.operations.janitors import garbage, grants, leftovers, locations, purge, records
+from sandur.operations.janitors import events, garbage, grants, leftovers, locations, purge, records
 from sandur.operations.janitors.lease import Lease
 from sandur.operations.janitors.sweep import OnError, Swept, list_layouts, sweep
 from sandur.operations.lake import Lake
@@ -26,6 +26,8 @@ SOON_SECONDS: Final = 5
 JANITORS: Final = (
     leftovers.STAGES,
     leftovers.TRANSACTIONS,
+    events.HEADS,
+    events.DELTA_COMMITS,
     records.NAMES,
     locations.CLAIMS,
     records.NAMESPACES,

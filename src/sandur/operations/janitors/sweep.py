@@ -30,6 +30,7 @@ OnError = Callable[[str, SandurError], None]
 class Janitor(NamedTuple):
     """A rule for the objects of one folder: their minimum age by the store's clock, and the visit of each object.
 
+    With `age_max_ms`, objects that were last written before that are left out.
     A visit may raise SwapLost: the object has changed, and is visited again by the next sweep.
     """
 
@@ -37,6 +38,7 @@ class Janitor(NamedTuple):
     folder: Callable[[Layout], str]
     age_ms: Callable[[Settings], int]
     visit: Callable[[Lake, Listed], Awaitable[Outcome]]
+    age_max_ms: Callable[[Settings], int] | None = None
 
 
 class Swept(NamedTuple):
@@ -50,6 +52,7 @@ async def sweep(lake: Lake, janitor: Janitor, *, position: str, on_error: OnErro
     """Visit at most `janitor_objects_max` objects that are old enough, in at most PAGES_MAX pages of the listing."""
     counts: Counter[str] = Counter()
     folder, age_ms = janitor.folder(lake.layout), janitor.age_ms(lake.settings)
+    age_max_ms = janitor.age_max_ms(lake.settings) if janitor.age_max_ms else None
 
     async def visit(listed: Listed) -> Outcome:
         try:
@@ -64,6 +67,8 @@ async def sweep(lake: Lake, janitor: Janitor, *, position: str, on_error: OnErro
     for _ in range(PAGES_MAX):
         page = await lake.store.list(folder, after=position or None)
         old = [listed for listed in page if is_older(lake, listed, age_ms)]
+        if age_max_ms is not None:
+            old = [listed for listed in old if not is_older(lake, listed, age_max_ms)]
         room = lake.settings.janitor_objects_max - counts.total()
         counts.update(await gather_in_batches(old[:room], visit, at_once=VISITS_AT_ONCE))
         if len(old) > room:

@@ -17,7 +17,7 @@ from sandur.clock import uuid_v7
 from sandur.errors import SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.dry_run import DryRunStore, open_dry_run
-from sandur.operations.janitors.events import ensure_events
+from sandur.operations.janitors.events import ensure_events, is_effective, receipted_commits
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import (
     Receipt,
@@ -25,11 +25,9 @@ from sandur.operations.receipts import (
     commit_key_of,
     delta_receipt_key,
     delta_receipt_of,
-    first_delta_commit,
     receipt_of,
 )
 from sandur.operations.tables.documents import TABLES, load_document, version_in_name
-from sandur.operations.tables.names import resolve_name
 from sandur.operations.transactions import resolution
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.sources.range_reader import KeyRange, list_range
@@ -162,7 +160,7 @@ async def restore_receipt(lake: Lake, row: Row) -> tuple[str]:
 async def walk_table(lake: Lake, uuid: str, *, depth_max: int) -> AsyncIterator[Finding]:
     """The receipts of a pointer, newest first."""
     held = await lake.pointer(uuid).read()
-    if held is None or not await _is_effective(lake, held.value):
+    if held is None or not await is_effective(lake, held.value):
         return
     pointer = (await resolution.effective_pointer(lake, held)).value
     if pointer.head is None:
@@ -186,28 +184,15 @@ async def walk_delta_table(lake: Lake, uuid: str) -> AsyncIterator[Finding]:
     The record has every field of these receipts, so each can be restored exactly.
     """
     held = await lake.delta_table(uuid).read()
-    if (
-        held is None
-        or held.value.state not in {"live", "dropped", "purging"}
-        or held.value.data_source_format != "DELTA"
-    ):
+    if held is None:
         return
     table = held.value
-    first = [] if any(not commit.version for commit in table.commits) else [first_delta_commit(table)]
-    for commit in (*reversed(table.commits), *first):
+    for commit in receipted_commits(table):
         receipt = delta_receipt_of(table, commit)
         key = delta_receipt_key(lake.layout, receipt)
         is_there = await lake.store.head(key) is not None
         data = b"" if is_there else msgspec.json.encode(receipt)
         yield Finding("present" if is_there else "missing", table.uuid, receipt.commit_key, key, data, is_exact=True)
-
-
-async def _is_effective(lake: Lake, pointer: Pointer) -> bool:
-    """Whether the pointer's commits happened; an unbound pointer counts if its name resolves to it (N4)."""
-    if pointer.state in {"unbound", "condemned"} and not pointer.life:
-        found = await resolve_name(lake, pointer.made_for) if pointer.made_for else None
-        return found is not None and found.uuid == pointer.uuid
-    return pointer.state != "killed"
 
 
 def _is_own(receipt: Receipt) -> bool:
