@@ -45,6 +45,7 @@ class TargetFlags(NamedTuple):
     config: Path | None = None
     user: str | None = None
     output: Format = "table"
+    allowed_locations: tuple[str, ...] = ()
 
 
 class StoreOrServerFlags(NamedTuple):

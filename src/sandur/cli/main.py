@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from sandur import __version__
-from sandur.cli import catalog_commands, event_commands, maintenance_commands, server_commands
+from sandur.cli import catalog_commands, event_commands, import_commands, maintenance_commands, server_commands
 from sandur.cli.flags import (
     ConfigOption,
     JsonOption,
@@ -53,6 +53,7 @@ administration = typer.Typer(
 )
 app.add_typer(administration, name="admin")
 app.add_typer(catalog_commands.app)
+app.add_typer(import_commands.app)
 app.add_typer(server_commands.app)
 app.add_typer(event_commands.app)
 app.add_typer(maintenance_commands.app)

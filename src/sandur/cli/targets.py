@@ -86,7 +86,7 @@ async def store_session(flags: TargetFlags, clock: Clock, *, access: Access) -> 
     from sandur.storage.locations import connect  # noqa: PLC0415
     from sandur.storage.probe import reach_store  # noqa: PLC0415
 
-    named = StoreFlags(flags.store, flags.config, user=flags.user)
+    named = StoreFlags(flags.store, flags.config, flags.allowed_locations, user=flags.user)
     settings = replace(named.settings(), authentication="off", host="127.0.0.1", preview="sql")
     async with contextlib.AsyncExitStack() as closing:
         closing.enter_context(temporary_logging("text", "error"))

@@ -223,8 +223,12 @@ class CatalogClient:
 
     async def load_table(self, name: Name) -> Json:
         """The metadata of an Iceberg table."""
-        found: Json = await self.get(_named_path(name, "tables"))
-        return found["metadata"]  # type: ignore[no-any-return] # JSON
+        return (await self.load_table_answer(name))["metadata"]  # type: ignore[no-any-return] # JSON
+
+    async def load_table_answer(self, name: Name) -> Json:
+        """An Iceberg table with the location of its metadata file."""
+        found: Json = await self.get(_named_path(name, "tables"), snapshots="refs")
+        return found
 
     async def commit(
         self, name: Name, updates: Sequence[Mapping[str, object]], requirements: Sequence[Mapping[str, object]]
@@ -302,6 +306,11 @@ class CatalogClient:
         """A table of any format in the form of Unity Catalog's API."""
         found: Json = await self.get(f"{UNITY}/tables/{path_of(_dotted(name))}")
         return found
+
+    async def create_unity_table(self, name: Name, fields: Mapping[str, object]) -> None:
+        """Create a table of a format that only Unity Catalog's API knows."""
+        body = {"catalog_name": name.catalog, "schema_name": ".".join(name.levels), "name": name.leaf, **fields}
+        await self.change("POST", f"{UNITY}/tables", body)
 
     async def set_comment(self, kind: str, name: Name, comment: str) -> None:
         """Change the comment of a volume or a model."""

@@ -253,13 +253,15 @@ class _Replacement:
 
     async def _claim_places(self, pointer: Pointer) -> tuple[str, ...]:
         """P9: claim the places that the file adds to the table, then look; Invalid or Busy if one is not free."""
-        lake, identifier, locations = self.lake, self.identifier, locations_of(self.document.metadata)
-        table_uuid = self.document.metadata.table_uuid
-        wanted = places_to_claim(lake, identifier, pointer.uuid, locations, table_uuid=table_uuid)
+        lake, identifier = self.lake, self.identifier
         known = [canonical_address(place) for place in pointer.places]
-        added = {
-            address: text for address, text in wanted.items() if not any(address.is_within(outer) for outer in known)
-        }
+        further = [
+            location
+            for location in locations_of(self.document.metadata)
+            if not any(canonical_address(location).is_within(outer) for outer in known)
+        ]
+        table_uuid = self.document.metadata.table_uuid
+        added = places_to_claim(lake, identifier, pointer.uuid, further, table_uuid=table_uuid)
         if not added:
             return ()
         now_ms = lake.clock.now_ms()

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -23,7 +22,7 @@ from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.delta.log_metadata import columns_of, read_bounded, read_log_metadata
 from sandur.operations.delta.tables import NewTable, create_external
 from sandur.operations.lake import Lake
-from sandur.operations.tables.documents import version_in_name
+from sandur.operations.tables.discovery import identifier_in, metadata_file, table_location
 from sandur.operations.tables.names import allowed_roots, resolve_name
 from sandur.operations.tables.register import register_table
 from sandur.pipeline.blocking_lake import open_lake
@@ -36,18 +35,14 @@ from sandur.storage.locations import address_of
 
 NAME: Final = "import"
 WARNINGS_MAX: Final = 100
-DEFAULT_NAMESPACE: Final = "default"
 _FOUND: Final = ("found_iceberg", "found_delta")
 _COUNTED: Final = ("known", "new", "conflicts", "unreadable")
-_HIVE: Final = ".db"
 _LIVING: Final = ("unbound", "condemned", "live")
 _WANTED: Final = (
     "catalog string, levels array<string>, name string, format string, place string, file string, columns string"
 )
 _DONE: Final = "name string, outcome string, problem string"
 
-_ICEBERG: Final = re.compile(r"^(.*?)(?:^|/)metadata/([^/]+\.metadata\.json|[^/]+\.metadata\.json\.gz)$")
-_DELTA: Final = re.compile(r"^(.*?)(?:^|/)_delta_log/([0-9]{20}\.(?:json|checkpoint\.parquet))$")
 _LISTED: Final = "format string, folder string, file string, number long, modified_ms long"
 _INSPECTED: Final = (
     "format string, folder string, file string, place string, uuid string, columns string, problem string"
@@ -187,11 +182,8 @@ class _Import:
 
     def _name_of(self, folder: str) -> Identifier:
         """The name for the table in a folder."""
-        whole = [part for part in normalize_location(table_location(self._location, folder)).split("/") if part]
         given = self._context.arguments.get("namespace")
-        above = [part for part in folder.split("/") if part][:-1]
-        levels = given.split(".") if given else [level.removesuffix(_HIVE) for level in above] or [DEFAULT_NAMESPACE]
-        return Identifier(self._catalog, tuple(levels), whole[-1])
+        return identifier_in(self._catalog, self._location, folder, given.split(".") if given else ())
 
     async def _conflict(self, identifier: Identifier) -> str:
         """Why a name is not available; empty if it is."""
@@ -259,7 +251,7 @@ def newest_files(spark: SparkSession, options: Mapping[str, str], location: str)
         with open_lake(options) as blocking:
             store, prefix = _store_at(blocking.lake, location)
             for page in blocking.iterate(list_range(store, keys)):
-                rows = (_metadata_file(one.key.removeprefix(prefix), one.modified_ms) for one in page)
+                rows = (metadata_file(one.key.removeprefix(prefix), one.modified_ms) for one in page)
                 yield record_batch(_LISTED, [row for row in rows if row])
 
     everything = run_per_item(spark, ranges, list_metadata, _LISTED)
@@ -273,15 +265,6 @@ def _store_at(lake: Lake, location: str) -> tuple[ObjectStore, str]:
     return store, key.removesuffix("x")
 
 
-def _metadata_file(path: str, modified_ms: int) -> tuple[object, ...] | None:
-    """The table folder that a file belongs to, relative to the location; None if it is not a metadata file."""
-    if match := _ICEBERG.match(path):
-        return "iceberg", match[1], match[2], version_in_name(match[2]), modified_ms
-    if match := _DELTA.match(path):
-        return "delta", match[1], match[2], int(match[2][:20]), modified_ms
-    return None
-
-
 async def _inspect_table(location: str, lake: Lake, row: Mapping[str, Any]) -> tuple[object, ...]:
     """The uuid or the columns in the table's newest file, or the problem; `place` is its normalized location."""
     place = table_location(location, row["folder"])
@@ -291,10 +274,6 @@ async def _inspect_table(location: str, lake: Lake, row: Mapping[str, Any]) -> t
         return (*known, *await inspect(lake, place, row["file"]), None)
     except SandurError as error:
         return (*known, None, None, str(error))
-
-
-def table_location(location: str, folder: str) -> str:
-    return f"{location.rstrip('/')}/{folder}".rstrip("/")
 
 
 async def _inspect_iceberg(lake: Lake, place: str, file: str) -> tuple[str | None, str | None]:
