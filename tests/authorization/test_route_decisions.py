@@ -78,9 +78,8 @@ ACTIONS: Final = {
     "dropTable": {"": "drop table", "purge": "delete files"},
     **{f"drop{kind.capitalize()}": {"": f"drop {kind}"} for kind in ("view", "volume", "function", "model")},
     "undrop": UNDROP,
-    **dict.fromkeys(
-        ("restoreTable", "createReference", "removeReference", "updateTable", "maintainTable", "commentTable"), COMMIT
-    ),
+    **dict.fromkeys(("restoreTable", "createReference", "removeReference", "updateTable", "commentTable"), COMMIT),
+    "requestMaintenance": {"": "update table"},
     "commentCatalog": {"": "update catalog"},
     "commentSchema": {"": "update namespace", **LOCATED_NAMESPACE},
     "commentView": {"": "replace view", "relocate": "replace view", **LOCATED_TABLE},
@@ -269,6 +268,8 @@ OPERATIONS: Final[dict[str, dict[str, dict[str, str]]]] = {
         "loadTableHealth": {},
         "loadMaintenancePlan": {},
         "listMaintenanceOperations": {},
+        "listMaintenanceRequests": {},
+        "requestMaintenance": {"": "update table"},
         "replacePolicy": {"": "change grants"},
         "updatePolicy": {"": "change grants"},
         "removePolicy": {"": "change grants"},

@@ -31,3 +31,20 @@ def test_mistakes_in_a_policy_are_explained(admin: User, secured: ServerProcess)
     assert (no_value.code, "FIELD=VALUE" in no_value.err) == (1, True)
     assert (unknown.code, "speed" in unknown.err) == (1, True)
     assert missing.code == 3
+
+
+def test_maintenance_of_a_table_is_requested(admin: User, secured: ServerProcess) -> None:
+    del secured
+    admin.run("create", "namespace", "main.kept")
+    made = admin.run("create", "table", "main.kept.orders", "--columns", "id long")
+    no_name = admin.run("maintain", "--request")
+    missing = admin.run("maintain", "main.kept.none", "--request")
+
+    first = admin.run("maintain", "main.kept.orders", "--request")
+    again = admin.run("maintain", "main.kept.orders", "--request", "--json")
+
+    assert made.code == 0, made.err
+    assert (no_name.code, missing.code) == (1, 3)
+    assert first.code == 0, first.err
+    assert "is requested" in first.err
+    assert (again.json["state"], again.json["name"]) == ("requested", "orders")

@@ -4,6 +4,7 @@ from pyspark.sql import SparkSession
 
 from sandur.catalog.maintenance.records import OperationRecord, RunPlan
 from sandur.operations.maintenance.reports import load_operations, load_plan
+from sandur.operations.maintenance.requests import list_requests, request_maintenance
 from sandur.operations.maintenance.runs import RunRecords, list_runs
 from sandur.operations.tables.documents import current_document
 from sandur.operations.tables.history import logged_versions
@@ -74,6 +75,28 @@ def test_small_files_become_one_and_every_branch_tag_and_snapshot_keeps_its_rows
     shown = world.wait(load_operations(world.lake, limit=2))
     assert [one["operation"] for one in shown.rows] == ["statistics", "manifests"]
     assert shown.is_cut
+
+
+def test_a_requested_table_is_maintained_by_the_next_run_although_its_policy_only_reports(
+    world: World, spark: SparkSession
+) -> None:
+    with connected(world) as catalog:
+        table = make_small_files(catalog, "orders", 4)
+        make_small_files(catalog, "report", 4)
+        set_policy(world, {**EAGER, "mode": "report"})
+        before = hashes(table)
+        world.wait(request_maintenance(world.lake, identifier_of("orders"), world.request()))
+        report = maintained(world, spark)
+        (done,) = world.wait(list_requests(world.lake))
+        world.wait(request_maintenance(world.lake, identifier_of("orders"), world.request()))
+        idle = maintained(world, spark)
+        (nothing,) = world.wait(list_requests(world.lake))
+
+        assert hashes(table)["main"] == before["main"]
+    assert report.counts["operations_done"] == 1
+    assert (done.state, done.run) == ("done", report.run_id)
+    assert "operations_done" not in idle.counts
+    assert (nothing.state, nothing.reason) == ("done", "nothing was due")
 
 
 def test_a_run_that_died_is_settled_from_the_table_by_the_next_one(world: World, spark: SparkSession) -> None:

@@ -107,8 +107,7 @@ async def iceberg_requests(tour: Tour) -> None:
     await tour.send("PATCH", f"{OWN}/policies/table/main.ns.t", {"set": {"priority": 7}})
     await tour.send("PUT", f"{OWN}/policies/table/main.ns.t", {"values": {"mode": "run"}})
     await tour.send("GET", f"{OWN}/policies/table/main.ns.t")
-    for path in ("table-health", "maintenance/plan", "maintenance/operations"):
-        await tour.send("GET", f"{OWN}/{path}")
+    await maintenance_requests(tour)
     await tour.send("DELETE", f"{OWN}/policies/table/main.ns.t")
     await tour.send("POST", "/v1/main/tables/rename", rename("t", "u"))
     await tour.send("POST", f"{NS}/tables/u/unregister", {})
@@ -125,6 +124,12 @@ async def iceberg_requests(tour: Tour) -> None:
     await tour.send("POST", f"{NS}/register-view", {"name": "w", "metadata-location": view_made["metadata-location"]})
     await tour.send("GET", f"{NS}/functions")
     await tour.send("GET", f"{NS}/functions/none")
+
+
+async def maintenance_requests(tour: Tour) -> None:
+    for path in ("table-health", "maintenance/plan", "maintenance/operations", "maintenance/requests"):
+        await tour.send("GET", f"{OWN}/{path}")
+    await tour.send("POST", f"{OWN}/maintenance/requests/main.ns.t")
 
 
 async def container_requests(tour: Tour) -> None:

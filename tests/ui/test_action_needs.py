@@ -11,7 +11,6 @@ SAME: Final = {
     "restoreTable": "updateTable",
     "createReference": "updateTable",
     "removeReference": "updateTable",
-    "maintainTable": "updateTable",
     "commentTable": "updateTable",
     "commentView": "replaceView",
     "commentSchema": "updateProperties",

@@ -187,12 +187,20 @@ async def test_a_policy_of_the_workspace_that_is_not_valid_is_refused(browser: B
     assert wrong.status == 400
 
 
-async def test_maintenance_shows_its_plan_and_the_command(browser: Browser) -> None:
+async def test_maintenance_is_planned_then_requested_once(browser: Browser) -> None:
     preview = await browser.send(await browser.open(action("maintain")))
+    done = await browser.send(preview, step="apply")
+    page = await browser.follow(done)
+    again = await browser.send(await browser.open(action("maintain")))
 
-    assert preview.status == 200
-    assert "sandur run project" in preview.text
-    assert not [one for one in preview.tree.every("button") if one.attributes.get("value") == "apply"]
+    assert "sandur maintain main.sales.orders --request" in preview.text
+    assert "was not measured yet" in preview.text
+    assert "Maintenance is requested." in page.text
+    assert next(page.tree.every(class_="state")).text.startswith("Maintenance was requested requested")
+    assert "is already requested" in again.text
+    assert not [one for one in again.tree.every("button") if one.attributes.get("value") == "apply"]
+    (row,) = (await browser.client.get("/api/sandur/v1/maintenance/requests")).json()["rows"]
+    assert (row["name"], row["state"]) == ("orders", "requested")
 
 
 async def test_what_does_not_exist_is_not_found(browser: Browser) -> None:

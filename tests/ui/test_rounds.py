@@ -31,7 +31,7 @@ ROUNDS = {
     f"{TABLE_PAGE}/timeline?at=1": 2,
     f"{TABLE_PAGE}/versions/1": 2,
     f"{TABLE_PAGE}/diff?from=0&to=3": 2,
-    f"{TABLE_PAGE}/health": 1,
+    f"{TABLE_PAGE}/health": 2,
     f"{TABLE_PAGE}/lineage": 2,
     f"{TABLE_PAGE}/grants": 2,
     VIEW_PAGE: 1,

@@ -100,6 +100,7 @@ def test_keys_by_id_can_be_read_back(text: str) -> None:
     receipt = LAYOUT.receipt("2026-01-02", "iceberg", text)
     assert LAYOUT.parse_receipt(receipt) == ReceiptKey("2026-01-02", "iceberg", "committed", text)
     assert LAYOUT.parse_purge_order(LAYOUT.purge_order(text, "drop")) == (text, "drop")
+    assert LAYOUT.parse_maintenance_request(LAYOUT.maintenance_request(text)) == text
     assert LAYOUT.purge_order("u", text).startswith(LAYOUT.purge_orders_of("u"))
 
 

@@ -73,10 +73,26 @@ def show_operations(name: str | None, flags: TargetFlags, *, limit: int) -> None
     _say_cut(found, flags, limit)
 
 
+def request_maintenance(name: str | None, flags: TargetFlags) -> None:
+    """Let the next run maintain one table, before what the policies schedule."""
+    if not name:
+        raise BadRequest("--request needs the name of a table: sandur maintain main.sales.orders --request")
+    path = f"{API}/maintenance/requests/{path_of(name)}"
+    found = run_on_target(lambda client: client.change("POST", path), flags, access="change")
+    if flags.output in {"json", "jsonl"}:
+        print_json(found)
+    elif found["state"] == "running":
+        say(f"Maintenance of {name} runs already.")
+    else:
+        say(f"Maintenance of {name} is requested: the next run of the pipeline does it first.")
+
+
 def maintain(name: str | None, flags: TargetFlags, *, master: str | None) -> bool:
     """Measure the tables, then carry out what their policies allow; on a store only. Returns whether all went well."""
     if not is_store(flags, user_profiles(os.environ)):
-        raise BadRequest("maintenance works on a store: pass --store; on a server, --dry-run and --history show it")
+        raise BadRequest(
+            "maintenance works on a store: pass --store; on a server, use --request, --dry-run or --history"
+        )
     from sandur.cli.run_jobs import RunOptions, run_jobs  # noqa: PLC0415 - needs Spark
 
     arguments = {"name": name} if name else {}

@@ -38,6 +38,9 @@ def maintain(
     ] = None,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, and change nothing")] = False,
+    request: Annotated[
+        bool, typer.Option("--request", help="Let the next run of the pipeline maintain this table first")
+    ] = False,
     history: Annotated[bool, typer.Option("--history", help="Print what the latest runs did")] = False,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, max=1_000, help="With --dry-run and --history: lines")
@@ -51,6 +54,8 @@ def maintain(
 
     if dry_run:
         maintenance.show_plan(name, flags, limit=limit)
+    elif request:
+        maintenance.request_maintenance(name, flags)
     elif history:
         maintenance.show_operations(name, flags, limit=limit)
     elif not maintenance.maintain(name, flags, master=master):

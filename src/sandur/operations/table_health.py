@@ -11,10 +11,12 @@ from sandur.catalog.identifiers import Identifier, full_name_of
 from sandur.catalog.maintenance.health import Need, TableHealth, needs_of
 from sandur.catalog.maintenance.plan import Plan, plan_of
 from sandur.catalog.maintenance.policies import Policy
+from sandur.catalog.maintenance.requests import MaintenanceRequest
 from sandur.catalog.security import Authority
 from sandur.operations.access import authorize_metastore, read_authority, resolve_authorized
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.planning import MEASURED, is_system, state_of
+from sandur.operations.maintenance.requests import request_cell
 from sandur.operations.name_access import sees_published
 from sandur.operations.published import PublishedDatasets
 from sandur.operations.tables.names import name_not_found
@@ -86,13 +88,17 @@ async def visible_rows(
 
 
 class TableHealthDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """The health of one table, with the policy that judges it. `health` is None if it was not measured yet."""
+    """The health of one table, with the policy that judges it. `health` is None if it was not measured yet.
+
+    `request` is the latest request for its maintenance; None if there was none, or it is long over.
+    """
 
     published_ms: int
     measured_ms: int = 0
     health: TableHealth | None = None
     policy: Policy = Policy()
     needs: Sequence[Need] = ()
+    request: MaintenanceRequest | None = None
 
 
 async def load_health_of(lake: Lake, identifier: Identifier) -> TableHealthDetail:
@@ -105,10 +111,16 @@ async def load_health_of(lake: Lake, identifier: Identifier) -> TableHealthDetai
             published.manifest(),
         )
     )
-    table = await published.table(manifest, "table_health", (*_COLUMNS, "measured_at"))
+    table, held = await gather_all(
+        (
+            published.table(manifest, "table_health", (*_COLUMNS, "measured_at")),
+            request_cell(lake, found.uuid).read(),
+        )
+    )
+    request = held.value if held else None
     rows = table.filter(pc.equal(table["uuid"].cast(pa.string()), found.uuid)).to_pylist() if table.num_rows else []
     if not rows:
-        return TableHealthDetail(published_ms=manifest.published_ms)
+        return TableHealthDetail(published_ms=manifest.published_ms, request=request)
     state = state_of(rows[0])
     return TableHealthDetail(
         published_ms=manifest.published_ms,
@@ -116,6 +128,7 @@ async def load_health_of(lake: Lake, identifier: Identifier) -> TableHealthDetai
         health=state.health,
         policy=state.merged.policy,
         needs=tuple(needs_of(state.health, state.merged.policy)) if not state.health.blocked else (),
+        request=request,
     )
 
 

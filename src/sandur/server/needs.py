@@ -36,6 +36,7 @@ COMMIT_TRANSACTION: Final = Needs(
     privileges.MODIFY_TABLE,
     {**_COMMIT, "view": privileges.MANAGED, "create view": privileges.CREATE_VIEW},
 )
+REQUEST_MAINTENANCE: Final = Needs("table", privileges.MODIFY_TABLE)
 DROP_TABLE: Final = Needs("table", privileges.MANAGED, {"purge": privileges.PURGE_TABLE})
 RENAME_TABLE: Final = Needs("table", privileges.MANAGED, {"destination": privileges.CREATE_TABLE})
 READ_FILES: Final = Needs("table", privileges.READ_DATA)

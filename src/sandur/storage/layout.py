@@ -480,6 +480,11 @@ class Layout:
     maintenance_folder = _folder("operational/maintenance")
     parse_maintenance = _parse_pair("operational/maintenance")
 
+    # The latest request for the maintenance of each table, by its uuid.
+    maintenance_requests_folder = _folder("operational/maintenance_requests")
+    maintenance_request = _key("operational/maintenance_requests")
+    parse_maintenance_request = _parse("operational/maintenance_requests")
+
     # Files of tables that nothing refers to, by the uuid of the table: to be deleted, and deleted.
     condemned_folder = _folder("operational/condemned")
     condemned = _key("operational/condemned")

@@ -51,9 +51,16 @@ class Past(NamedTuple):
 
 
 class TableState(NamedTuple):
+    """`is_requested`: a person requested its maintenance, so that it does not wait for what its policy schedules."""
+
     health: TableHealth
     merged: MergedPolicy
     past: Mapping[Operation, Past] = {}
+    is_requested: bool = False
+
+    def obeys(self, field: Field) -> bool:
+        """Whether this field of the policy holds now: a request takes its place, unless a scope locks it."""
+        return not self.is_requested or any(one.field == field and one.locked_by for one in self.merged.origins)
 
 
 Account = tuple[Field, str]
@@ -105,7 +112,7 @@ def plan_of(
             continue
         for need in _due(state, now_ms):
             past = state.past.get(need.operation, Past())
-            if reason := _backoff(past, now_ms):
+            if not state.is_requested and (reason := _backoff(past, now_ms)):
                 skipped.append(Skipped(state.health, need.operation, reason))
             else:
                 work = _work(state, need, past, now_ms, bytes_per_task_second)
@@ -127,9 +134,9 @@ def _refusal(state: TableState, now_ms: int, *, is_dry: bool) -> str:
     health, policy = state.health, state.merged.policy
     if health.blocked:
         return health.blocked
-    if policy.mode == "report" and not is_dry:
+    if policy.mode == "report" and not is_dry and state.obeys("mode"):
         return "its policy only reports (mode = report)"
-    if not is_open(policy.window, now_ms):
+    if not is_open(policy.window, now_ms) and state.obeys("window"):
         return f"outside the window {policy.window} UTC"
     if health.last_commit_ms is None:
         return "the time of its last commit is not known"
@@ -172,7 +179,10 @@ def _work(state: TableState, need: Need, past: Past, now_ms: int, bytes_per_task
 
 
 def _ordered(candidates: Sequence[tuple[Work, TableState]]) -> list[tuple[Work, TableState]]:
-    """By score, after the work that has waited longest. The id breaks ties: the order of the input does not matter."""
+    """What was requested, the work that has waited longest, then by score.
+
+    The id breaks ties: the order of the input does not matter.
+    """
 
     def identity(work: Work) -> tuple[str, int]:
         return work.health.uuid, ORDER.index(work.operation)
@@ -181,7 +191,9 @@ def _ordered(candidates: Sequence[tuple[Work, TableState]]) -> list[tuple[Work, 
     if not ordered:
         return ordered
     first = min(ordered, key=lambda pair: (-pair[0].waiting_days, -pair[0].score, identity(pair[0])))
-    return [first, *(pair for pair in ordered if pair is not first)]
+    requested = [pair for pair in ordered if pair[1].is_requested]
+    others = [pair for pair in ordered if pair is not first and not pair[1].is_requested]
+    return [*requested, *([] if first[1].is_requested else [first]), *others]
 
 
 def _namespace(work: Work) -> tuple[str, str]:

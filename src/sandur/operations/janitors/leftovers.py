@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.index import Mark, Segment
 from sandur.catalog.maintenance.orphans import SWEPT_KEPT_MS
+from sandur.catalog.maintenance.requests import MaintenanceRequest
 from sandur.catalog.records import AttemptedFile, Claim
 from sandur.catalog.subscriptions import Subscription
 from sandur.errors import NotFound
@@ -261,6 +262,24 @@ async def visit_condemned(lake: Lake, listed: Listed) -> Outcome:
 CONDEMNED = Janitor("condemned", Layout.condemned_folder, lambda _: DAY_MS, visit_condemned)
 SWEPT = Janitor("swept", Layout.swept_folder, lambda _: SWEPT_KEPT_MS, delete_listed)
 """O5: every file on a list that was not written for so long was deleted even longer ago."""
+
+
+async def visit_maintenance_request(lake: Lake, listed: Listed) -> Outcome:
+    """Delete a request that is over, and one for a table that is gone."""
+    uuid = lake.layout.parse_maintenance_request(listed.key)
+    found = await read_listed(lake.uncached(listed.key, MaintenanceRequest), listed)
+    if found.value.is_open and (await lake.pointer(uuid).read() or await lake.delta_table(uuid).read()):
+        return "kept"
+    return await delete_listed(lake, listed)
+
+
+MAINTENANCE_REQUESTS = Janitor(
+    "maintenance_requests",
+    Layout.maintenance_requests_folder,
+    # A replay of the request finds its answer in the record.
+    lambda settings: max(seconds_of(settings.report_retention) * 1_000, key_age_ms(settings)),
+    visit_maintenance_request,
+)
 
 
 def _lineage_feed(lake: Lake) -> Feed:

@@ -50,6 +50,7 @@ JANITORS: Final = (
     leftovers.LINEAGE,
     leftovers.CONDEMNED,
     leftovers.SWEPT,
+    leftovers.MAINTENANCE_REQUESTS,
 )
 PURGE: Final = "purge"
 GARBAGE: Final = "garbage"

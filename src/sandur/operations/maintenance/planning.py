@@ -3,13 +3,19 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from sandur.catalog.maintenance.health import Operation, TableHealth
 from sandur.catalog.maintenance.plan import BYTES_PER_TASK_SECOND, Past, Plan, Skipped, TableState, plan_of
 from sandur.catalog.maintenance.policies import merged_from
 from sandur.catalog.maintenance.records import RunEnd, spent_on
+from sandur.catalog.maintenance.requests import MaintenanceRequest
 from sandur.operations.lake import Lake
+from sandur.operations.maintenance.requests import list_requests
 from sandur.operations.maintenance.runs import last_end, list_runs
 from sandur.operations.published import PublishedDatasets
+from sandur.storage.cell import gather_all
 
 MEASURED: Final = tuple(name for name in TableHealth.__struct_fields__ if name != "blocked")
 _OWN: Final = "is a system table: the pipeline itself merges its files and removes its old snapshots"
@@ -17,12 +23,16 @@ _COLUMNS: Final = (*MEASURED, "blocked", "policy_json")
 
 
 class PlannedRun(NamedTuple):
-    """A plan with what it was made of. `published_ms` is 0 if no health was published yet."""
+    """A plan with what it was made of. `published_ms` is 0 if no health was published yet.
+
+    `requests` are the open requests for tables of the plan, by the uuid of the table.
+    """
 
     plan: Plan
     states: Mapping[str, TableState]
     before: RunEnd
     published_ms: int
+    requests: Mapping[str, MaintenanceRequest] = {}
 
 
 def state_of(row: Mapping[str, Any], past: Mapping[Operation, Past] | None = None) -> TableState:
@@ -31,18 +41,27 @@ def state_of(row: Mapping[str, Any], past: Mapping[Operation, Past] | None = Non
     return TableState(health, merged_from(row["policy_json"]), past or {})
 
 
-async def plan_run(lake: Lake, *, within: str = "", is_dry: bool = False, before: RunEnd | None = None) -> PlannedRun:
-    """The plan of a run that starts now; `within` is the name of a catalog, namespace or table, empty for all."""
-    before = await last_end(lake, await list_runs(lake)) if before is None else before
+async def plan_run(
+    lake: Lake, *, within: str = "", is_dry: bool = False, before: RunEnd | None = None, requested: str = ""
+) -> PlannedRun:
+    """The plan of a run that starts now; `within` is the name of a catalog, namespace or table, empty for all.
+
+    `requested` is the uuid of a table for which the plan assumes a request.
+    """
     published = lake.feature(PublishedDatasets)
-    manifest = await published.manifest()
-    table = await published.table(manifest, "table_health", _COLUMNS)
+    found, requests, manifest = await gather_all((_last_end(lake, before), list_requests(lake), published.manifest()))
+    before, opened = found, {one.uuid: one for one in requests if one.is_open}
+    table = within_name(await published.table(manifest, "table_health", _COLUMNS), within)
     pasts: dict[str, dict[Operation, Past]] = {}
     for one in before.pasts:
         pasts.setdefault(one.uuid, {})[one.operation] = one.past()
-    rows = [row for row in table.to_pylist() if is_in(row, within)]
+    rows = table.to_pylist()
     own = [row for row in rows if is_system(lake, row)]
-    states = [state_of(row, pasts.get(row["uuid"])) for row in rows if not is_system(lake, row)]
+    states = [
+        state_of(row, pasts.get(row["uuid"]))._replace(is_requested=row["uuid"] in opened or row["uuid"] == requested)
+        for row in rows
+        if not is_system(lake, row)
+    ]
     now_ms = lake.clock.now_ms()
     plan = plan_of(
         states,
@@ -52,7 +71,22 @@ async def plan_run(lake: Lake, *, within: str = "", is_dry: bool = False, before
         bytes_per_task_second=before.bytes_per_task_second or BYTES_PER_TASK_SECOND,
     )
     plan = plan._replace(skipped=[*plan.skipped, *(Skipped(state_of(row).health, None, _OWN) for row in own)])
-    return PlannedRun(plan, {one.health.uuid: one for one in states}, before, manifest.published_ms)
+    by_uuid = {one.health.uuid: one for one in states}
+    taken = {uuid: opened[uuid] for uuid in opened.keys() & by_uuid.keys()}
+    return PlannedRun(plan, by_uuid, before, manifest.published_ms, taken)
+
+
+async def _last_end(lake: Lake, before: RunEnd | None) -> RunEnd:
+    return await last_end(lake, await list_runs(lake)) if before is None else before
+
+
+def within_name(table: pa.Table, name: str) -> pa.Table:
+    """The rows whose table is the named one, or lies in the named catalog or namespace."""
+    if not name or not table.num_rows:
+        return table
+    parts = [table[one].cast(pa.string()) for one in ("catalog", "namespace", "name")]
+    full = pc.binary_join_element_wise(*parts, ".")
+    return table.filter(pc.or_(pc.equal(full, name), pc.starts_with(full, f"{name}.")))
 
 
 def is_system(lake: Lake, row: Mapping[str, Any]) -> bool:

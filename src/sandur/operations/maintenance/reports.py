@@ -5,11 +5,15 @@ from typing import Any, Final
 
 import msgspec
 
+from sandur.catalog.identifiers import Identifier, full_name_of
 from sandur.catalog.maintenance.health import TableHealth
+from sandur.catalog.maintenance.plan import Plan
 from sandur.catalog.maintenance.records import OperationRecord
+from sandur.catalog.maintenance.requests import MaintenanceRequest
 from sandur.operations.access import authorize_metastore, read_authority
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.planning import is_in, plan_run
+from sandur.operations.maintenance.requests import list_requests
 from sandur.operations.maintenance.runs import RunListing, RunRecords, list_runs
 from sandur.operations.table_health import visible_rows
 
@@ -41,25 +45,31 @@ async def load_plan(lake: Lake, *, within: str = "", limit: int = ROWS_MAX) -> P
     """
     await authorize_metastore(lake)
     planned = await plan_run(lake, within=within)
-    rows: list[dict[str, Any]] = [
-        {
-            **_table(work.health),
-            "operation": work.operation,
-            "reason": work.reason,
-            "score": round(work.score, 3),
-            "cost_bytes": work.cost_bytes,
-            "task_seconds": work.task_seconds,
-            "waiting_days": round(work.waiting_days, 2),
-        }
-        for work in planned.plan.work
-    ]
-    rows += [
-        {**_table(one.health), "operation": one.operation or "", "skipped": one.reason} for one in planned.plan.skipped
-    ]
+    rows = _plan_rows(planned.plan)
     shown = await visible_rows(lake, await read_authority(lake), rows[:ROWS_MAX])
     return PlanReport(
         published_ms=planned.published_ms, rows=shown[:limit], is_cut=len(rows) > ROWS_MAX or len(shown) > limit
     )
+
+
+async def load_request_plan(lake: Lake, identifier: Identifier, uuid: str) -> PlanReport:
+    """What the next run would do to a table if its maintenance were requested now. The caller may change it."""
+    planned = await plan_run(lake, within=full_name_of(identifier), requested=uuid)
+    rows = [row for row in _plan_rows(planned.plan) if row["uuid"] == uuid]
+    return PlanReport(published_ms=planned.published_ms, rows=rows)
+
+
+async def load_requests(lake: Lake, *, within: str = "", limit: int = 100) -> OperationReport:
+    """The latest request for each table that the caller may see, newest first."""
+    await authorize_metastore(lake)
+    rows = [row for one in await list_requests(lake) if is_in(row := request_row(one), within)]
+    shown = await visible_rows(lake, await read_authority(lake), rows)
+    return OperationReport(rows=shown[:limit], is_cut=len(shown) > limit)
+
+
+def request_row(request: MaintenanceRequest) -> Mapping[str, Any]:
+    names = ("requested_ms", "requested_by", "state", "run", "started_ms", "ended_ms", "reason")
+    return {name: getattr(request, name) for name in (*_NAMED, *names)}
 
 
 async def load_operations(lake: Lake, *, within: str = "", limit: int = 100) -> OperationReport:
@@ -86,6 +96,26 @@ def _operation_row(record: OperationRecord) -> Mapping[str, Any]:
     row: dict[str, Any] = msgspec.to_builtins(record)
     row.pop("accounts", None)
     return {**row, "state": record.state}
+
+
+def _plan_rows(plan: Plan) -> Sequence[Mapping[str, Any]]:
+    """The work in its order, then what is skipped."""
+    work = [
+        {
+            **_table(one.health),
+            "operation": one.operation,
+            "reason": one.reason,
+            "score": round(one.score, 3),
+            "cost_bytes": one.cost_bytes,
+            "task_seconds": one.task_seconds,
+            "waiting_days": round(one.waiting_days, 2),
+        }
+        for one in plan.work
+    ]
+    return [
+        *work,
+        *({**_table(one.health), "operation": one.operation or "", "skipped": one.reason} for one in plan.skipped),
+    ]
 
 
 def _table(health: TableHealth) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`maintain`: carry out what the policies allow and the tables need, and record it."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,8 +17,10 @@ from sandur.catalog.maintenance.records import (
     run_end,
     skipped_records,
 )
+from sandur.catalog.maintenance.requests import MaintenanceRequest, begun_request, ended_request, waiting_request
 from sandur.errors import Unfit
 from sandur.operations.maintenance.planning import PlannedRun, plan_run
+from sandur.operations.maintenance.requests import change_requests
 from sandur.operations.maintenance.runs import RunListing, RunRecords, last_end, list_runs, remove_runs
 from sandur.operations.published import ROWS_PER_FILE_MAX
 from sandur.pipeline import system_tables
@@ -33,6 +35,7 @@ from sandur.pipeline.maintenance.settle import settle_runs
 from sandur.pipeline.publishing import DatasetUpdate, Publication
 from sandur.pipeline.tables import MAINTENANCE, clamped_ms
 from sandur.settings import seconds_of
+from sandur.spark.sessions import Connection
 
 NAME: Final = "maintain"
 _WARNINGS_MAX: Final = 10
@@ -55,7 +58,11 @@ def run(context: JobContext) -> JobReport:
     counts = {"operations_planned": len(planned.plan.work), "skipped": len(planned.plan.skipped), "settled": settled}
     if context.dry_run:
         return context.report(NAME, counts=counts, warnings=_without_health(planned))
-    ended = _carry_out(context, planned) if planned.plan.work else ()
+    if planned.plan.work:
+        ended = _carry_out(context, planned)
+    else:
+        ended = ()
+        _end_requests(context, planned, ended)
     refused = _publish(context, publication)
     by_state = {f"operations_{state}": sum(one.state == state for one in ended) for state in _STATES}
     saved = sum((one.before.files or 0) - (one.after.files or 0) for one in ended if one.state == "done")
@@ -83,7 +90,7 @@ def _carry_out(context: JobContext, planned: PlannedRun) -> Sequence[OperationRe
     if context.open_catalog is None:
         raise Unfit("maintenance needs a catalog server for Spark: start it with sandur maintain or sandur run")
     with context.open_catalog() as connection, BlockingLake(context.settings, clock=context.clock) as shared:
-        engine = Engine(context.spark, connection, context.run_id)
+        engine = _engine(context, planned, connection)
         records = RunRecords(context.lake, context.run_id)
         policies = {uuid: state.merged for uuid, state in planned.states.items()}
         plan = RunPlan(
@@ -94,6 +101,11 @@ def _carry_out(context: JobContext, planned: PlannedRun) -> Sequence[OperationRe
             skipped=skipped_records(planned.plan.skipped),
         )
         context.wait(records.write_plan(plan))
+        _change_requests(
+            context,
+            planned,
+            lambda one: begun_request(one, planned.plan, context.run_id, now_ms=plan.started_ms),
+        )
         runner = Runner(
             engine,
             context.run_id,
@@ -107,6 +119,28 @@ def _carry_out(context: JobContext, planned: PlannedRun) -> Sequence[OperationRe
         finally:
             end = run_end(planned.before, plan, runner.ended, now_ms=context.clock.now_ms())
             context.wait(records.write_end(end))
+            _end_requests(context, planned, runner.ended)
+
+
+def _end_requests(context: JobContext, planned: PlannedRun, ended: Sequence[OperationRecord]) -> None:
+    now_ms = context.clock.now_ms()
+    _change_requests(context, planned, lambda one: ended_request(one, planned.plan, ended, now_ms=now_ms))
+
+
+def _change_requests(
+    context: JobContext, planned: PlannedRun, change: Callable[[MaintenanceRequest], MaintenanceRequest]
+) -> None:
+    context.wait(change_requests(context.lake, planned.requests.values(), change))
+
+
+def _engine(context: JobContext, planned: PlannedRun, connection: Connection) -> Engine:
+    """The engine of the run. If this session cannot do the work, requests say so and wait."""
+    try:
+        return Engine(context.spark, connection, context.run_id)
+    except Unfit as error:
+        reason = str(error)
+        _change_requests(context, planned, lambda one: waiting_request(one, reason))
+        raise
 
 
 class _Performer:

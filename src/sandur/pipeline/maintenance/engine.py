@@ -17,6 +17,7 @@ from sandur.catalog.maintenance.health import TableHealth
 from sandur.catalog.maintenance.policies import PolicyRecord
 from sandur.errors import Unfit
 from sandur.operations.lake import Lake
+from sandur.operations.maintenance.requests import list_requests
 from sandur.operations.published import PublishedDatasets
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.settings import Settings
@@ -67,7 +68,10 @@ class SparkTable(NamedTuple):
 
 
 class EngineNeeds(NamedTuple):
-    """`is_needed`: a policy or a table property lets maintenance change tables. `has_delta`: there are Delta tables."""
+    """`is_needed`: a policy, a table property or a request lets maintenance change tables.
+
+    `has_delta`: there are Delta tables.
+    """
 
     is_needed: bool
     has_delta: bool
@@ -85,6 +89,7 @@ async def _needs(lake: Lake) -> EngineNeeds:
     tables = await published.table(manifest, "tables", ("format",))
     health = await published.table(manifest, "table_health", ("mode",))
     is_needed = _RUN in _values(health, "mode") or await _has_running_policy(lake)
+    is_needed = is_needed or any(one.is_open for one in await list_requests(lake))
     return EngineNeeds(is_needed, "delta" in _values(tables, "format"))
 
 
@@ -126,7 +131,8 @@ class Engine:
             raise Unfit("maintenance needs a Spark driver in this process: Spark Connect (sc://…) is not enough")
         if ICEBERG_EXTENSIONS not in (spark.conf.get(EXTENSIONS, "") or ""):
             raise Unfit(
-                "this Spark session was started without Iceberg, because no policy had mode = run then: start it again"
+                "this Spark session was started without Iceberg, because nothing let maintenance change tables then: "
+                "start it again"
             )
         self._spark = spark
         self._context: Any = context

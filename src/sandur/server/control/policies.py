@@ -5,12 +5,13 @@ from typing import Any
 
 import msgspec
 
+from sandur.catalog.identifiers import parse_full_name
 from sandur.catalog.maintenance.policies import Field, PolarisPolicy, PolicyEdit, from_polaris
 from sandur.catalog.privileges import SecurableType, parse_securable_type
 from sandur.errors import BadRequest
 from sandur.operations import policies as operations
 from sandur.operations import table_health
-from sandur.operations.maintenance import reports
+from sandur.operations.maintenance import reports, requests
 from sandur.server.context import Call, whole_number
 from sandur.server.http import NO_STORE, Answer, json_answer
 
@@ -71,6 +72,20 @@ async def load_operations(call: Call) -> Answer:
     within, limit = _within(call)
     found = await reports.load_operations(call.lake, within=within, limit=limit)
     return json_answer(msgspec.json.encode(found), NO_STORE)
+
+
+async def list_requests(call: Call) -> Answer:
+    """The latest request for the maintenance of each table."""
+    within, limit = _within(call)
+    found = await reports.load_requests(call.lake, within=within, limit=limit)
+    return json_answer(msgspec.json.encode(found), NO_STORE)
+
+
+async def request_maintenance(call: Call) -> Answer:
+    """Let the next run maintain a table, before what the policies schedule."""
+    identifier = parse_full_name(call.value("full_name"))
+    made = await requests.request_maintenance(call.lake, identifier, call.request())
+    return json_answer(msgspec.json.encode(reports.request_row(made)), NO_STORE)
 
 
 def _within(call: Call) -> tuple[str, int]:

@@ -20,7 +20,7 @@ from sandur.server.control import (
     subscriptions,
 )
 from sandur.server.control.errors import ERRORS
-from sandur.server.needs import ADMINISTER, DESCRIBE_OBJECT, OWN_OR_ADMINISTER
+from sandur.server.needs import ADMINISTER, DESCRIBE_OBJECT, OWN_OR_ADMINISTER, REQUEST_MAINTENANCE
 
 _ADMINISTRATOR: Final = ADMINISTER
 _SELF: Final = OWN_OR_ADMINISTER
@@ -41,6 +41,7 @@ _TAGS: Final = "/tags/{securable_type}/{full_name}"
 _SUBSCRIPTIONS: Final = "/subscriptions"
 _SUBSCRIPTION: Final = _SUBSCRIPTIONS + "/{id}"
 _POLICY: Final = "/policies/{securable_type}/{full_name}"
+_REQUEST: Final = "/maintenance/requests/{full_name}"
 _GRANTS: Final = "/grants/{securable_type}/{full_name}"
 
 _CONTENTS: Final = "/contents"
@@ -115,6 +116,8 @@ ROUTES: Final = (
     Route("GET", "/table-health", "loadTableHealth", policies.load_table_health, Needs("metastore")),
     Route("GET", "/maintenance/plan", "loadMaintenancePlan", policies.load_plan, Needs("metastore")),
     Route("GET", "/maintenance/operations", "listMaintenanceOperations", policies.load_operations, Needs("metastore")),
+    Route("GET", "/maintenance/requests", "listMaintenanceRequests", policies.list_requests, Needs("metastore")),
+    Route("POST", _REQUEST, "requestMaintenance", policies.request_maintenance, REQUEST_MAINTENANCE),
     Route("GET", "/stages", "listStages", stages.list_stages, _ADMINISTRATOR),
     Route("POST", "/undrop/{kind}/{full_name}", "undrop", dropped.undrop, _UNDROP),
     Route("GET", "/dropped", "listDropped", dropped.list_dropped, Needs("catalog")),

@@ -1,71 +1,69 @@
-"""The maintenance of one table: what the plan of a dry run says about it, and the command that runs it."""
+"""The maintenance of one table: the plan of a dry run, then a request that the next run of the pipeline takes up."""
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from sandur.catalog.identifiers import full_name_of
-from sandur.catalog.privileges import Needs
 from sandur.catalog.records import Request
-from sandur.errors import Unsupported
-from sandur.operations.table_health import TABLES_MAX, HealthReport, HealthRow, load_table_health
+from sandur.operations.maintenance.reports import load_request_plan
+from sandur.operations.maintenance.requests import request_cell, request_maintenance
 from sandur.server.context import Call
 from sandur.server.ui.actions.objects import allowed, identifier_at, object_place
 from sandur.server.ui.actions.steps import Action, Change, Field, Preview, Sent
-from sandur.server.ui.renderer import lake_for
+from sandur.server.ui.links import object_link
 from sandur.server.ui.texts import bytes_text, time_text
-
-
-async def _plan(call: Call) -> tuple[HealthReport, tuple[HealthRow, ...]]:
-    """What the pipeline measured last, and the part of the plan that is about this table."""
-    await allowed(call, "table")
-    report = await load_table_health(lake_for(call, Needs("metastore")), worst=TABLES_MAX)
-    name = full_name_of(identifier_at(call))
-    return report, tuple(row for row in report.rows if row.name == name)
+from sandur.storage.cell import gather_all
 
 
 async def _fields(call: Call, sent: Sent) -> tuple[Field, ...]:
     del sent
-    await _plan(call)
+    await allowed(call, "table")
     return ()
 
 
-def _work(row: HealthRow) -> Change:
-    if row.skipped:
-        return Change(row.operation or "nothing", "skipped", row.skipped)
-    return Change(row.operation, row.reason, f"rewrites about {bytes_text(row.cost_bytes)}")
+def _work(row: Mapping[str, Any]) -> Change:
+    if reason := row.get("skipped"):
+        return Change(row["operation"] or "everything", "waits", reason)
+    return Change(row["operation"], row["reason"], f"reads and writes about {bytes_text(row['cost_bytes'])}")
 
 
 async def _preview(call: Call, sent: Sent) -> Preview:
     del sent
-    report, rows = await _plan(call)
-    name = full_name_of(identifier_at(call))
-    if not report.published_ms:
-        sentence = "Nothing is measured yet: run the pipeline first, and then this plan shows what the table needs."
-    elif not rows:
-        sentence = f"{name} needs nothing, as it was measured at {time_text(report.published_ms)}."
+    found = await allowed(call, "table")
+    identifier = identifier_at(call)
+    held, plan = await gather_all(
+        (request_cell(call.lake, found.uuid).read(), load_request_plan(call.lake, identifier, found.uuid))
+    )
+    name, measured = full_name_of(identifier), f"as it was measured at {time_text(plan.published_ms)}"
+    if held and held.value.is_open:
+        sentence = f"The maintenance of {name} is already {held.value.state}. Nothing has to be requested again."
+    elif not plan.published_ms:
+        sentence = f"{name} was not measured yet. The next run of the pipeline measures it, then does what it needs."
+    elif not plan.rows:
+        sentence = f"{name} needs nothing, {measured}. The next run measures it again, then does what it needs."
     else:
-        sentence = f"This is a dry run: what maintenance would do to {name}, as measured at "
-        sentence += f"{time_text(report.published_ms)}. Nothing is changed here."
+        sentence = f"This is a dry run, {measured}. The next run of the pipeline does this first, before other tables."
     return Preview(
         sentence=sentence,
-        changes=tuple(map(_work, rows)),
-        command="sandur run project\nsandur health --worst 20",
-        is_possible=False,
+        changes=tuple(map(_work, plan.rows)),
+        command=f"sandur maintain {name} --request",
+        is_possible=not (held and held.value.is_open),
     )
 
 
-async def _run(call: Call, sent: Sent, request: Request) -> str:
-    """Maintenance needs Spark, which no server has."""
-    del call, sent, request
-    raise Unsupported("This server has no Spark: run maintenance by the command that the preview shows")
+async def _request(call: Call, sent: Sent, request: Request) -> str:
+    del sent
+    await request_maintenance(call.lake, identifier_at(call), request)
+    return object_link(identifier_at(call), "table", "health")
 
 
 MAINTAIN: Final = Action(
     title=lambda call: f"Maintenance of {full_name_of(identifier_at(call))}",
-    verb="Run",
-    done="maintained",
+    verb="Request maintenance",
+    done="requested",
     place=partial(object_place, "table"),
     fields=_fields,
     preview=_preview,
-    apply=_run,
+    apply=_request,
 )

@@ -70,7 +70,7 @@ def _all() -> Iterator[Route]:
     yield from _routes("/create-ref" + _OBJECT, "createReference", CREATE_REF, needs.COMMIT_TABLE)
     yield from _routes("/remove-ref" + _OBJECT, "removeReference", REMOVE_REF, needs.COMMIT_TABLE)
     yield from _routes("/table-properties" + _OBJECT, "updateTable", TABLE_PROPERTIES, needs.COMMIT_TABLE)
-    yield from _routes("/maintain" + _OBJECT, "maintainTable", MAINTAIN, needs.COMMIT_TABLE)
+    yield from _routes("/maintain" + _OBJECT, "requestMaintenance", MAINTAIN, needs.REQUEST_MAINTENANCE)
     for kind_, needed in _COMMENTS.items():
         operation = f"comment{kind_.title().replace('_', '')}"
         yield from _routes(f"/comment/{kind_}/{{full_name}}", operation, comment_action(kind_), needed)

@@ -20,7 +20,7 @@ from sandur.operations.table_health import TableHealthDetail
 from sandur.operations.tables.timeline import Difference, TableSnapshots, TableVersion, Timeline
 from sandur.server.ui.drawing.graphs import NODES_MAX, SnapshotDot, snapshot_graph
 from sandur.server.ui.drawing.plots import bar_plot, step_plot
-from sandur.server.ui.links import object_link
+from sandur.server.ui.links import named_action_link, object_link
 from sandur.server.ui.texts import bytes_text, count_text, time_text
 from sandur.server.ui.views.objects import ObjectView, object_head
 
@@ -379,6 +379,7 @@ class HealthView(ObjectView, frozen=True, kw_only=True):
     rules: Sequence[HealthRule] = ()
     numbers: Sequence[tuple[str, str]] = ()
     policy_link: str = ""
+    maintain_link: str = ""
 
 
 _CURES: Final[Mapping[str, str]] = {
@@ -407,6 +408,7 @@ def health_view(identifier: Identifier, detail: TableHealthDetail, *, policy_lin
         rules=rules,
         numbers=_numbers(health) if health else (),
         policy_link=policy_link,
+        maintain_link=named_action_link("maintain", identifier),
     )
 
 
