@@ -108,7 +108,13 @@ async def test_the_plan_takes_requests_up_and_assumes_one_for_a_dry_run(cluster:
     found = await resolve_name(lake, identifier_of("other"))
     assert found is not None
     asked = await request_maintenance(lake, ORDERS, request("one"))
-    measured = {"catalog": "main", "namespace": "a", "format": "iceberg", "policy_json": "[]", "needs_json": "[]"}
+    measured: dict[str, object] = {
+        "catalog": "main",
+        "namespace": "a",
+        "format": "iceberg",
+        "policy_json": "[]",
+        "needs_json": "[]",
+    }
     measured |= {"last_commit_ms": 1, "small_files": 100, "small_bytes": 1_000, "excess_files": 99}
     rows = [{**measured, "name": "orders", "uuid": asked.uuid}, {**measured, "name": "other", "uuid": found.uuid}]
     await publish(cluster.store, {"table_health": rows}, published_ms=1)

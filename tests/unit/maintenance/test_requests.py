@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sandur.catalog.maintenance.health import TableHealth
+from sandur.catalog.maintenance.health import Operation, TableHealth
 from sandur.catalog.maintenance.plan import Past, Plan, TableState, plan_of
 from sandur.catalog.maintenance.policies import ScopePolicy, merged_policy
 from sandur.catalog.maintenance.records import OperationRecord, State
@@ -12,7 +12,7 @@ from sandur.catalog.maintenance.requests import MaintenanceRequest, begun_reques
 
 _DAY_MS = 86_400_000
 _NOW_MS = 20_000 * _DAY_MS + 12 * 3_600_000
-_DONE = {"orphans": Past(done_ms=_NOW_MS), "statistics": Past(done_ms=_NOW_MS)}
+_DONE: dict[Operation, Past] = {"orphans": Past(done_ms=_NOW_MS), "statistics": Past(done_ms=_NOW_MS)}
 REQUEST = MaintenanceRequest(
     uuid="0001", catalog="main", namespace="sales", name="t1", format="iceberg", requested_ms=_NOW_MS
 )
@@ -45,7 +45,7 @@ def _plan(*states: TableState) -> Plan:
 
 
 @pytest.mark.parametrize("values", [{"mode": "report"}, {"mode": "run", "window": "22:00-06:00"}])
-def test_a_requested_table_waits_neither_for_its_mode_nor_for_its_window(values: dict[str, str]) -> None:
+def test_a_requested_table_waits_neither_for_its_mode_nor_for_its_window(values: dict[str, Any]) -> None:
     field = "window" if "window" in values else "mode"
     requested, locked = _plan(_requested(_health(), **values)), _plan(_requested(_health(), locked=(field,), **values))
 
@@ -55,7 +55,7 @@ def test_a_requested_table_waits_neither_for_its_mode_nor_for_its_window(values:
 
 
 def test_a_requested_table_does_not_wait_after_a_conflict() -> None:
-    past = {**_DONE, "compaction": Past(conflicts=3, conflict_ms=_NOW_MS)}
+    past: dict[Operation, Past] = {**_DONE, "compaction": Past(conflicts=3, conflict_ms=_NOW_MS)}
     state = _requested(_health(), mode="run")
 
     assert _plan(state._replace(past=past)).work
