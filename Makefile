@@ -8,6 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CHROMIUM := .tools/chromium/.ready
+PROMTOOL := .tools/promtool/.ready
 NPM_SERVERS := .tools/azurite/.ready .tools/oidc-provider/.ready
 
 .PHONY: help setup demo test browser slow check serve bench crash simulate interop rck proof grpc-code lock
@@ -43,7 +44,15 @@ $(CHROMIUM):
 	  { apt-get update -q && apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 || true; fi
 	@touch $@
 
-test: $(READY) $(NPM_SERVERS) $(CHROMIUM) ## Run the checks and the tests
+# promtool checks the alerts and the dashboard; without it, these tests are skipped with this reason.
+$(PROMTOOL):
+	@mkdir -p $(@D)
+	@if ! command -v promtool >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Installing promtool ..."; \
+	  { apt-get update -q && apt-get install -qy --no-install-recommends prometheus; } >/dev/null 2>&1 || true; fi
+	@touch $@
+
+test: $(READY) $(NPM_SERVERS) $(CHROMIUM) $(PROMTOOL) ## Run the checks and the tests
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python -m pytest --numprocesses=2 --dist=loadscope --no-loadscope-reorder
 

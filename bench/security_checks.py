@@ -20,7 +20,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.tables.names import name_not_found, resolve_name
 from sandur.server.authentication.authenticator import Authenticator
 from sandur.server.http import HttpRequest
-from sandur.server.metrics import STORAGE_ROUNDS
+from sandur.server.metric_families import STORAGE_ROUNDS
 from sandur.server.serve import build
 from sandur.settings import Settings
 from sandur.storage.memory import MemoryStore

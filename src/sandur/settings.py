@@ -194,6 +194,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Port that serves `/metrics`, `/healthz` and `/readyz` without a token, and nothing else. 0: no such port."""
     metrics_host: str = "127.0.0.1"
     """Address of the metrics port."""
+    metrics_tables: tuple[str, ...] = ()
+    """Tables with metrics of their own, by full name, such as `main.sales.orders`; at most 200. In the environment:
+    separated by commas."""
     workers: Natural = 1
     """Server processes."""
     default_catalog: str = "main"
@@ -336,6 +339,7 @@ def load_settings(
     return _fitting(msgspec.convert(_nested(merged), Settings))
 
 
+METRICS_TABLES_MAX = 200
 CREDENTIAL_SECONDS_MIN = 900
 CREDENTIAL_SECONDS_MAX = 12 * 3_600
 
@@ -358,6 +362,11 @@ def _fitting(settings: Settings) -> Settings:
         raise BadRequest(f"setting s3.credential_lifetime is {s3.credential_lifetime}: expected PT15M to PT12H")
     if s3.sts_endpoint and not s3.sts_endpoint.startswith(("http://", "https://")):
         raise BadRequest(f"setting s3.sts_endpoint: {s3.sts_endpoint!r} is not a URL: expected http:// or https://")
+    if len(settings.metrics_tables) > METRICS_TABLES_MAX:
+        raise BadRequest(
+            f"setting metrics_tables has {len(settings.metrics_tables)} tables: expected at most {METRICS_TABLES_MAX}; "
+            "system.commits has the commits of all tables"
+        )
     _check_clouds(settings.gcs, settings.azure)
     _check_claims(settings)
     _check_grpc(settings.grpc)

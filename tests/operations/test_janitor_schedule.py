@@ -8,9 +8,10 @@ import pytest
 
 from sandur.catalog.records import Stage
 from sandur.errors import SandurError, Unavailable
+from sandur.operations.backlog import note_success, read_backlog
 from sandur.operations.counters import JANITOR_OBJECTS, JANITOR_RUNS
 from sandur.operations.janitors.lease import LEASE_MS, Lease
-from sandur.operations.janitors.leftovers import STAGES
+from sandur.operations.janitors.leftovers import MARK_OVERDUE_MS, STAGES
 from sandur.operations.janitors.schedule import Janitors, run_janitors
 from sandur.operations.janitors.sweep import list_layouts, sweep
 from sandur.operations.lake import Lake
@@ -76,6 +77,24 @@ async def test_a_run_reports_and_counts_its_work() -> None:
     assert processes.ran == [(Layout(), run.counts)]
     assert janitors.counters.times(JANITOR_OBJECTS, "stages_removed") == 1
     assert janitors.counters.times(JANITOR_RUNS, "done") == 1
+
+
+async def test_a_run_leaves_when_it_succeeded_and_what_it_found() -> None:
+    processes = JanitorProcesses()
+    lake, now_ms = processes.lake(Layout()), processes.clock.now_ms()
+    await lake.store.put(lake.layout.mark("scope", "1"), b"{}", expected=ABSENT)
+    await lake.store.put(lake.layout.purge_order("u", "1"), b"{}", expected=ABSENT)
+    processes.clock.advance(MARK_OVERDUE_MS)
+    before = await read_backlog(lake)
+
+    await processes.janitors().run_once(lake)
+    await note_success(lake, "sync")
+
+    after = await read_backlog(lake)
+    assert (before.marks_overdue, before.purges_waiting, before.purge_oldest_ms) == (1, 1, now_ms)
+    assert (before.last_success_ms, before.published_ms) == ({}, 0)
+    assert set(after.last_success_ms) == {"janitors", "sync"}
+    assert after.found == {"receipts_overdue": 0, "delta_unpublished": 0}
 
 
 async def test_one_of_many_servers_runs_per_interval() -> None:

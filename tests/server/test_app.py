@@ -186,9 +186,9 @@ def test_counters_never_decrease_when_a_lake_is_evicted() -> None:
     metrics = Metrics()
 
     for times in (2, 5, 5, 3, 4):  # A lake is evicted before the fourth.
-        metrics.follow([Count("test_grown_total", "result", "ok", times)])
+        metrics.follow([Count("sandur_audit_writes_total", "result", "done", times)])
 
-    assert b'test_grown_total{result="ok"} 6.0' in metrics.exposition()[0]
+    assert b'sandur_audit_writes_total{result="done"} 6.0' in metrics.exposition()[0]
 
 
 async def test_the_log_line_of_a_request_says_why_the_store_failed(catalogs: Catalogs) -> None:

@@ -1,21 +1,22 @@
 """Metrics: store calls, lost swaps, rounds, and the sum over workers."""
 
 import asyncio
+import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
 from sandur.errors import SwapLost
-from sandur.server.metrics import (
+from sandur.server.metric_families import (
+    FAMILIES,
+    MAINTENANCE_BACKLOG,
+    MAINTENANCE_SAVED,
     STORAGE_SECONDS,
     SWAP_CONFLICTS,
-    MeasuredStore,
-    Metrics,
-    Rounds,
-    area_of,
-    current_rounds,
 )
+from sandur.server.metrics import MeasuredStore, Metrics, Rounds, area_of, current_rounds
 from sandur.storage.contract import ABSENT
 from sandur.storage.memory import MemoryStore
 
@@ -123,18 +124,53 @@ def test_the_number_of_areas_is_bounded_for_any_key() -> None:
     assert area_of("tenant=t/workspace=w/_catalog/anything/else") == "files"
 
 
-def test_what_maintenance_left_is_shown_once_and_the_newest_counts(tmp_path: Path) -> None:
+def test_numbers_of_the_store_are_shown_once_and_the_newest_count(tmp_path: Path) -> None:
     old, new = Metrics(tmp_path), Metrics()
-    old.set_maintenance(backlog=9, failing=9, saved_bytes=1, last_run_seconds=100)
+    old.set_newest({(MAINTENANCE_BACKLOG, ""): 9.0, (MAINTENANCE_SAVED, ""): 1.0}, read_ms=100)
     old.share()
     (shared,) = tmp_path.glob("*.numbers")
     shared.rename(tmp_path / f"{PID_MAX}.numbers")
 
-    new.set_maintenance(backlog=2, failing=1, saved_bytes=30, last_run_seconds=200)
     both = Metrics(tmp_path)
-    both.set_maintenance(backlog=2, failing=1, saved_bytes=30, last_run_seconds=200)
+    for metrics in (new, both):
+        metrics.set_newest({(MAINTENANCE_BACKLOG, ""): 2.0, (MAINTENANCE_SAVED, ""): 30.0}, read_ms=200)
 
     assert sample(Metrics(), "sandur_maintenance_backlog") == 0.0
     for metrics in (new, both):
         assert sample(metrics, "sandur_maintenance_backlog") == 2.0
         assert sample(metrics, "sandur_maintenance_saved_bytes") == 30.0
+
+
+def test_the_processes_of_all_workers_are_added_and_of_dead_ones_only_their_cpu_time(tmp_path: Path) -> None:
+    alone, dead = Metrics(), Metrics(tmp_path)
+    dead.share()
+    (shared,) = tmp_path.glob("*.numbers")
+    ended = shared.rename(tmp_path / f"{PID_MAX}.numbers")
+    of_dead = msgspec.msgpack.decode(ended.read_bytes())
+    of_dead["process"]["process_cpu_seconds"] = 1_000.0
+    ended.write_bytes(msgspec.msgpack.encode(of_dead))
+    alive = Metrics(tmp_path)
+    (tmp_path / f"{os.getppid()}.numbers").write_bytes(msgspec.msgpack.encode(of_dead))
+
+    assert sample(alone, "sandur_workers") == 1
+    assert sample(alone, "process_cpu_seconds_total") < 1_000
+    assert sample(alive, "sandur_workers") == 2
+    assert sample(alive, "process_cpu_seconds_total") > 2_000
+    both, of_parent = (
+        sample(alive, "process_resident_memory_bytes"),
+        of_dead["process"]["process_resident_memory_bytes"],
+    )
+    assert both > of_parent > 0
+    assert sample(alive, "process_max_fds") == of_dead["process"]["process_max_fds"]
+
+
+def test_every_family_is_collected_with_a_real_help_text_before_anything_happens() -> None:
+    collected = {metric.name: metric for metric in Metrics().collect()}
+
+    assert {*collected} == {*FAMILIES}
+    for name, metric in collected.items():
+        words = name.removeprefix("sandur_").replace("_", " ")
+        assert len(metric.documentation.split()) >= 3, name
+        assert words.lower() != metric.documentation.lower().rstrip("."), name
+    assert sample(Metrics(), "sandur_commit_outcomes_total", outcome="unknown") == 0.0
+    assert {one.labels["outcome"] for one in collected["sandur_commit_outcomes"].samples} >= {"ok", "replayed"}

@@ -20,6 +20,7 @@ from sandur.catalog.lineage import LineageRecord, record_id
 from sandur.catalog.lineage_runs import OWN_NAMESPACE
 from sandur.clock import Clock, SystemClock
 from sandur.errors import BadRequest, Busy, Conflict, SandurError, Unavailable
+from sandur.operations.backlog import note_success
 from sandur.operations.janitors.lease import LEASE_MS, Lease
 from sandur.operations.lineage.ingest import write_batch
 from sandur.pipeline.blocking_lake import BlockingLake
@@ -269,6 +270,8 @@ class Runs:
             except (PySparkException, Py4JJavaError) as error:  # A task's error reaches the driver only through Spark.
                 raise Unavailable(f"job {job.name}: Spark failed: {_reason(str(error))}") from error
             warnings = record_own_run(context, job, began_ms)
+            if not context.dry_run:
+                context.wait(note_success(context.lake, job.name))
         return replace(report, took_ms=self.clock.now_ms() - began_ms, warnings=(*report.warnings, *warnings))
 
 

@@ -250,6 +250,7 @@ class App:
             began=began,
         )
         answer = await self._answer(exchange, dialect, route, receive)
+        exchange.sent_bytes = len(answer.body)
         try:
             if answer is not _CLIENT_GONE:
                 added: Headers = ((REQUEST_ID, exchange.request_id.encode()), *exchange.added)

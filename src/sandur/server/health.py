@@ -8,7 +8,8 @@ import structlog
 from sandur.clock import Clock
 from sandur.errors import SandurError
 from sandur.operations.incidents import reason_of
-from sandur.server.metrics import STORE_CHECKS, Metrics
+from sandur.server.metric_families import STORE_CHECKS
+from sandur.server.metrics import Metrics
 from sandur.storage.contract import ObjectStore
 from sandur.storage.probe import check_access
 

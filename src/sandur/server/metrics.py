@@ -5,6 +5,7 @@ Workers exchange their numbers through one file each in a shared folder.
 """
 
 import os
+import platform
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -12,15 +13,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import accumulate
 from pathlib import Path
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, PROCESS_COLLECTOR, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from sandur import __version__
 from sandur.errors import OutcomeUnknown, SwapLost, Unavailable
 from sandur.operations.counters import Count
+from sandur.server.metric_families import (
+    FAMILIES,
+    PROCESS,
+    REQUESTS_UNDER_WAY,
+    STORAGE_BYTES,
+    STORAGE_CALLS,
+    STORAGE_SECONDS,
+    SWAP_CONFLICTS,
+    WORKERS,
+    Family,
+)
 from sandur.storage.contract import (
     LIST_LIMIT_MAX,
     Expected,
@@ -34,60 +47,6 @@ from sandur.storage.contract import (
 from sandur.storage.pace import pace_of
 
 T = TypeVar("T")
-
-_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_ROUNDS: Final = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20)
-
-
-class Family(NamedTuple):
-    """A metric: a histogram if it has buckets, otherwise a counter."""
-
-    name: str
-    help: str
-    labels: Sequence[str]
-    buckets: Sequence[float] = ()
-
-
-REQUEST_SECONDS: Final = Family(
-    "sandur_request_seconds",
-    "Duration of requests, from the head of the request to the end of the answer.",
-    ("dialect", "operation", "method", "route", "status"),
-    _SECONDS,
-)
-REQUESTS_REFUSED: Final = Family(
-    "sandur_requests_refused", "Requests refused before they had any effect, by reason.", ("reason",)
-)
-STORAGE_CALLS: Final = Family(
-    "sandur_storage_calls",
-    "Store calls, by the operation that made them, the part of the layout, and the result.",
-    ("operation", "area", "call", "result"),
-)
-STORAGE_SECONDS: Final = Family("sandur_storage_seconds", "Duration of store calls.", ("call",), _SECONDS)
-STORAGE_ROUNDS: Final = Family(
-    "sandur_storage_rounds", "Sequential rounds of store calls per request.", ("operation",), _ROUNDS
-)
-SWAP_CONFLICTS: Final = Family("sandur_swap_conflicts", "Writes that lost a compare-and-swap.", ("operation", "area"))
-WORK_FAILURES: Final = Family(
-    "sandur_work_failures",
-    "Work behind answers that failed, by the work and the kind of error; `unexpected` is a mistake in the program.",
-    ("work", "reason"),
-)
-DAMAGED_OBJECTS: Final = Family(
-    "sandur_damaged_objects", "Objects that could not be decoded when read, by the part of the layout.", ("area",)
-)
-DELIVERY_SECONDS: Final = Family(
-    "sandur_delivery_seconds", "Time from a change to its delivery to a subscription.", (), (*_SECONDS, 60.0, 3_600.0)
-)
-STORE_CHECKS: Final = Family("sandur_store_checks", "Checks of the store for /readyz, by result.", ("result",))
-_MAINTENANCE: Final = {
-    "sandur_maintenance_backlog": "Operations that are due and were not done by the last maintenance run.",
-    "sandur_maintenance_failing": "Operations whose last try failed or met a conflict.",
-    "sandur_maintenance_saved_bytes": "Bytes that maintenance has saved so far.",
-    "sandur_maintenance_last_run_seconds": "When the last maintenance run ended, in seconds since 1970.",
-}
-"""Gauges of the whole store: every worker knows all of it, so the newest value counts, not the sum."""
-_LAST_RUN: Final = "sandur_maintenance_last_run_seconds"
-_UNDER_WAY: Final = ("sandur_requests_under_way", "Requests in progress.")
 
 _SUFFIX: Final = ".numbers"
 NO_REQUEST: Final = "background"
@@ -123,6 +82,10 @@ _AREAS: Final = frozenset(
     }
 )
 
+_BUILD: Final = frozenset({"sandur_build_info"})
+_CPU: Final = ("process_cpu_seconds",)
+_LOWEST: Final = frozenset({"process_max_fds", "process_start_time_seconds"})
+
 _Key = tuple[str, ...]
 """The name of a family, followed by the values of its labels."""
 
@@ -133,13 +96,14 @@ class _Histogram(msgspec.Struct):
 
 
 class _Numbers(msgspec.Struct):
-    """The numbers of one process."""
+    """The numbers of one process. `gauges` are its own; `newest` are of the whole store, as read at `newest_ms`."""
 
-    families: dict[str, Family] = {}
     counters: dict[_Key, int] = {}
     histograms: dict[_Key, _Histogram] = {}
-    under_way: int = 0
-    gauges: dict[str, int] = {}
+    gauges: dict[_Key, float] = {}
+    newest: dict[_Key, float] = {}
+    newest_ms: int = -1
+    process: dict[str, float] = {}
 
 
 class Metrics(Collector):
@@ -160,14 +124,12 @@ class Metrics(Collector):
         try:
             self._counters[key] += times
         except KeyError:
-            self._numbers.families[family.name] = family
             self._counters[key] = times
 
     def observe(self, family: Family, value: float, *labels: str) -> None:
         key = (family.name, *labels)
         histogram = self._histograms.get(key)
         if histogram is None:
-            self._numbers.families[family.name] = family
             histogram = self._histograms[key] = _Histogram([0] * (len(family.buckets) + 1))
         histogram.counts[bisect_left(family.buckets, value)] += 1
         histogram.sum += value
@@ -176,62 +138,81 @@ class Metrics(Collector):
         """Take over counters that are kept elsewhere, by their growth since the last call."""
         for count in counts:
             name = count.name.removesuffix("_total")
-            family = Family(name, name.replace("_", " ").capitalize() + ".", (count.label,))
             # A lake that leaves the cache takes its counts along; a Prometheus counter must not shrink.
             growth = max(0, count.times - self._seen.get((name, count.value), 0))
             self._seen[name, count.value] = count.times
-            self.count(family, count.value, times=growth)
+            self.count(FAMILIES[name], count.value, times=growth)
 
-    def set_maintenance(self, *, backlog: int, failing: int, saved_bytes: int, last_run_seconds: int) -> None:
-        """Take over the numbers of the last maintenance run."""
-        values = (backlog, failing, saved_bytes, last_run_seconds)
-        self._numbers.gauges = dict(zip(_MAINTENANCE, values, strict=True))
+    def set_gauge(self, family: Family, value: float, *labels: str) -> None:
+        """Set a number of this process."""
+        self._numbers.gauges[family.name, *labels] = value
+
+    def set_newest(self, values: Mapping[tuple[Family, str], float], *, read_ms: int) -> None:
+        """Take over all numbers of the store as they were read at that time; an empty text is no label."""
+        self._numbers.newest = {
+            tuple(text for text in (family.name, label) if text): value for (family, label), value in values.items()
+        }
+        self._numbers.newest_ms = read_ms
 
     def share(self) -> None:
         """Give the numbers of this process to the other workers."""
         if self._folder is not None:
-            self._numbers.under_way = self.under_way
+            self._measure_process()
             file = self._folder / f"{os.getpid()}{_SUFFIX}"
             unfinished = file.with_suffix(".unfinished")
             unfinished.write_bytes(msgspec.msgpack.encode(self._numbers))
             unfinished.replace(file)
 
     def collect(self) -> Iterator[Metric]:
-        """The numbers of all workers, for Prometheus."""
-        all_numbers = list(self._of_all_workers())
-        families = {name: family for numbers in all_numbers for name, family in numbers.families.items()}
-        for family in families.values():
-            if family.buckets:
-                yield _histogram_metric(family, all_numbers)
-            else:
-                yield _counter_metric(family, all_numbers)
-        newest = max((one.gauges for one in all_numbers), key=lambda found: found.get(_LAST_RUN, -1), default={})
-        for name, value in newest.items():
-            yield GaugeMetricFamily(name, _MAINTENANCE[name], value=value)
-        yield GaugeMetricFamily(*_UNDER_WAY, value=sum(numbers.under_way for numbers in all_numbers))
+        """The numbers of all workers, for Prometheus. Every family is there, also without a sample."""
+        self._measure_process()
+        everything = list(self._of_all_workers())
+        newest = max(everything, key=lambda one: one.newest_ms).newest
+        build: Mapping[_Key, float] = {("sandur_build_info", __version__, platform.python_version()): 1.0}
+        for family in FAMILIES.values():
+            match family.kind:
+                case "histogram":
+                    yield _histogram_metric(family, everything)
+                case "counter" if family.name in PROCESS:
+                    total = sum(one.process.get(family.name, 0.0) for one in everything)
+                    yield CounterMetricFamily(family.name, family.help, value=total)
+                case "counter":
+                    yield _counter_metric(family, everything)
+                case "newest":
+                    yield _gauge_metric(family, build if family.name in _BUILD else newest)
+                case "gauge" if family.name in PROCESS:
+                    yield _process_metric(family, everything)
+                case "gauge":
+                    yield _gauge_metric(family, _added([one.gauges for one in everything]))
 
     def exposition(self) -> tuple[bytes, str]:
         """All metrics in the text format of Prometheus, and its content type."""
-        # A process alone also reports itself; of several, one would be reported at random.
-        own = generate_latest(REGISTRY) if self._folder is None else b""
-        return own + generate_latest(self.registry), CONTENT_TYPE_LATEST
+        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+
+    def _measure_process(self) -> None:
+        self.set_gauge(REQUESTS_UNDER_WAY, self.under_way)
+        self.set_gauge(WORKERS, 1)
+        found = {metric.name: metric.samples[0].value for metric in PROCESS_COLLECTOR.collect()}
+        self._numbers.process = {name: value for name, value in found.items() if name in PROCESS}
 
     def _of_all_workers(self) -> Iterator[_Numbers]:
         own = self._numbers
         # Copies, because Prometheus collects in a thread while requests add keys; copying a dictionary is atomic.
-        yield _Numbers(own.families.copy(), own.counters.copy(), own.histograms.copy(), self.under_way, own.gauges)
+        copies = (own.counters.copy(), own.histograms.copy(), own.gauges.copy(), own.newest)
+        yield _Numbers(*copies, own.newest_ms, own.process)
         for file in self._folder.glob(f"*{_SUFFIX}") if self._folder else ():
             pid = int(file.name.removesuffix(_SUFFIX))
             if pid != os.getpid():
                 numbers = msgspec.msgpack.decode(file.read_bytes(), type=_Numbers)
-                if not _is_alive(pid):
-                    numbers.under_way = 0  # What a dead worker counted stays counted.
+                if not _is_alive(pid):  # What a dead worker counted stays counted.
+                    numbers.gauges = {}
+                    numbers.process = {name: numbers.process.get(name, 0.0) for name in _CPU}
                 yield numbers
 
 
-def _counter_metric(family: Family, all_numbers: Sequence[_Numbers]) -> Metric:
-    totals: Counter[_Key] = Counter()
-    for numbers in all_numbers:
+def _counter_metric(family: Family, everything: Sequence[_Numbers]) -> Metric:
+    totals: Counter[_Key] = Counter(dict.fromkeys(((value,) for value in family.values), 0))
+    for numbers in everything:
         for key, times in numbers.counters.items():
             if key[0] == family.name:
                 totals[key[1:]] += times
@@ -241,9 +222,11 @@ def _counter_metric(family: Family, all_numbers: Sequence[_Numbers]) -> Metric:
     return metric
 
 
-def _histogram_metric(family: Family, all_numbers: Sequence[_Numbers]) -> Metric:
+def _histogram_metric(family: Family, everything: Sequence[_Numbers]) -> Metric:
     parts: defaultdict[_Key, list[_Histogram]] = defaultdict(list)
-    for numbers in all_numbers:
+    if not family.labels:
+        parts[()] = [_Histogram([0] * (len(family.buckets) + 1))]
+    for numbers in everything:
         for key, histogram in numbers.histograms.items():
             if key[0] == family.name:
                 parts[key[1:]].append(histogram)
@@ -254,6 +237,28 @@ def _histogram_metric(family: Family, all_numbers: Sequence[_Numbers]) -> Metric
         total = sum(histogram.sum for histogram in histograms)
         metric.add_metric(labels, list(zip(bounds, counts, strict=True)), total)
     return metric
+
+
+def _gauge_metric(family: Family, values: Mapping[_Key, float]) -> Metric:
+    metric = GaugeMetricFamily(family.name, family.help, labels=family.labels)
+    for key, value in values.items():
+        if key[0] == family.name:
+            metric.add_metric(key[1:], value)
+    return metric
+
+
+def _process_metric(family: Family, everything: Sequence[_Numbers]) -> Metric:
+    values = [one.process[family.name] for one in everything if family.name in one.process]
+    merge = min if family.name in _LOWEST else sum
+    return GaugeMetricFamily(family.name, family.help, value=merge(values) if values else None)
+
+
+def _added(parts: Iterable[Mapping[_Key, float]]) -> Mapping[_Key, float]:
+    totals: defaultdict[_Key, float] = defaultdict(float)
+    for part in parts:
+        for key, value in part.items():
+            totals[key] += value
+    return totals
 
 
 def _is_alive(pid: int) -> bool:
@@ -341,11 +346,17 @@ class MeasuredStore:
 
     async def get(self, key: str) -> Stored | None:
         with _StoreCall(self._metrics, "get", key) as call:
-            return call.found(await self._inner.get(key))
+            found = call.found(await self._inner.get(key))
+            if found is not None:
+                self._metrics.count(STORAGE_BYTES, "read", times=len(found.data))
+            return found
 
     async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
         with _StoreCall(self._metrics, "get_if_changed", key) as call:
-            return call.found(await self._inner.get_if_changed(key, seen=seen))
+            found = call.found(await self._inner.get_if_changed(key, seen=seen))
+            if isinstance(found, Stored):
+                self._metrics.count(STORAGE_BYTES, "read", times=len(found.data))
+            return found
 
     async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
         with _StoreCall(self._metrics, "are_current", versions[0][0] if versions else ""):
@@ -357,7 +368,9 @@ class MeasuredStore:
 
     async def put(self, key: str, data: bytes, *, expected: Expected) -> Version:
         with _StoreCall(self._metrics, "put", key):
-            return await self._inner.put(key, data, expected=expected)
+            version = await self._inner.put(key, data, expected=expected)
+            self._metrics.count(STORAGE_BYTES, "written", times=len(data))
+            return version
 
     async def delete(self, key: str, *, expected: Version) -> None:
         with _StoreCall(self._metrics, "delete", key):

@@ -1,6 +1,7 @@
 """The catalog of one server process: the lakes, the janitors and the metrics, from its start to its end."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -11,7 +12,7 @@ from sandur.clock import Clock
 from sandur.errors import Damaged, SandurError
 from sandur.operations.audit.trail import AuditTrail
 from sandur.operations.containers.catalogs import ensure_default_catalog
-from sandur.operations.counters import Count, Counters
+from sandur.operations.counters import CACHE_READS, STORE_PACE, Count, Counters
 from sandur.operations.credentials.profiles import check_own_access
 from sandur.operations.event_feed.schedule import Deliveries
 from sandur.operations.event_feed.send import HttpSender
@@ -21,30 +22,30 @@ from sandur.operations.identity.signing_keys import SigningKeys
 from sandur.operations.incidents import reason_of
 from sandur.operations.janitors.schedule import Janitors
 from sandur.operations.lake import Lakes
-from sandur.operations.maintenance.runs import last_end, list_runs
+from sandur.operations.planning.cache import PlanningCache
 from sandur.operations.tables.documents import document_cache
 from sandur.server.authentication.authenticator import Authenticator
 from sandur.server.health import StoreHealth
 from sandur.server.identity import ANONYMOUS_BEARER, Bearer
-from sandur.server.metrics import (
+from sandur.server.metric_families import (
+    CACHE_BYTES,
     DAMAGED_OBJECTS,
     DELIVERY_SECONDS,
-    NO_REQUEST,
+    FAMILIES,
+    LOOP_LAG,
     WORK_FAILURES,
-    Metrics,
-    area_of,
-    current_rounds,
 )
+from sandur.server.metrics import NO_REQUEST, Metrics, area_of, current_rounds
 from sandur.server.opa import OpaVeto
+from sandur.server.store_gauges import read_store
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
 from sandur.storage.pace import pace_of
 
-_CACHE_READS: Final = "sandur_cache_reads_total"
-_STORE_PACE: Final = "sandur_storage_pace_total"
 _METRICS_SECONDS: Final = 5.0
-_MAINTENANCE_SECONDS: Final = 60
+_STORE_SECONDS: Final = 60
+_LAG_SECONDS: Final = 0.5
 _FORMAT_SECONDS: Final = 30.0
 
 log = structlog.get_logger()
@@ -121,9 +122,10 @@ class RunningCatalog:
             if made := await bootstrap(lake, self._settings.admin_secret):
                 _announce_admin(made)
         self._tasks.append(asyncio.create_task(self._update_metrics_periodically()))
+        self._tasks.append(asyncio.create_task(self._measure_lag_periodically()))
         self._tasks.append(asyncio.create_task(self._read_format_periodically()))
         if self._settings.janitors:
-            self._tasks.append(asyncio.create_task(self._read_maintenance_periodically()))
+            self._tasks.append(asyncio.create_task(self._read_store_periodically()))
         self._janitors.start()
         self._deliveries.start()
         self.is_started = True
@@ -152,8 +154,13 @@ class RunningCatalog:
         """Take over the counters of the operations, and share all numbers with the other workers."""
         counted = [*_counts(self.lakes), *self._janitors.counters, *self.audit.counters]
         if pace := pace_of(self.lakes.store):
-            counted += [Count(_STORE_PACE, "event", event, times) for event, times in pace.counts.items()]
+            counted += [Count(STORE_PACE, "event", event, times) for event, times in pace.counts.items()]
         self._metrics.follow(counted)
+        for lake in self.lakes.lakes:
+            for name, seconds in lake.feature(Counters).take_durations():
+                self._metrics.observe(FAMILIES[name], seconds)
+        for cache, size_bytes in _cache_bytes(self.lakes).items():
+            self._metrics.set_gauge(CACHE_BYTES, size_bytes, cache)
         self._metrics.share()
 
     async def _update_metrics_periodically(self) -> None:
@@ -174,25 +181,21 @@ class RunningCatalog:
             except Exception as error:  # noqa: BLE001 - the next read may succeed
                 self.incidents.work_failed("read the format of the store", error)
 
-    async def _read_maintenance_periodically(self) -> None:
-        """Read what the last maintenance run left, for alerts."""
+    async def _measure_lag_periodically(self) -> None:
+        """Measure how late the event loop runs a timer."""
+        while True:
+            due = time.perf_counter() + _LAG_SECONDS
+            await self._clock.sleep(_LAG_SECONDS)
+            self._metrics.observe(LOOP_LAG, max(0.0, time.perf_counter() - due))
+
+    async def _read_store_periodically(self) -> None:
+        """Read what waits in the store, and what the last runs of jobs left, for alerts."""
         while True:
             try:
-                await self._read_maintenance()
+                self._metrics.set_newest(await read_store(self.lakes.lakes), read_ms=self._clock.now_ms())
             except Exception as error:  # noqa: BLE001 - the next read may succeed
-                self.incidents.work_failed("read the records of maintenance", error)
-            await self._clock.sleep(_MAINTENANCE_SECONDS)
-
-    async def _read_maintenance(self) -> None:
-        ends = [await last_end(lake, await list_runs(lake)) for lake in self.lakes.lakes]
-        found = [end for end in ends if end.ended_ms]
-        if found:
-            self._metrics.set_maintenance(
-                backlog=sum(end.backlog for end in found),
-                failing=sum(end.failing for end in found),
-                saved_bytes=sum(end.saved_bytes for end in found),
-                last_run_seconds=max(end.ended_ms for end in found) // 1_000,
-            )
+                self.incidents.work_failed("read the backlog of the store", error)
+            await self._clock.sleep(_STORE_SECONDS)
 
     def _report_janitor(self, layout: Layout, what: str, error: Exception) -> None:
         """Log a failure of a janitor; `what` is the key of the object, or the part that failed."""
@@ -238,5 +241,17 @@ def _counts(lakes: Lakes) -> Iterator[Count]:
     for (name, label, value), total in times.items():
         yield Count(name, label, value, total)
     documents = [cache for lake in lakes.lakes for cache in lake.feature(document_cache)]
-    yield Count(_CACHE_READS, "result", "hit", sum(cache.hits for cache in documents))
-    yield Count(_CACHE_READS, "result", "miss", sum(cache.misses for cache in documents))
+    yield Count(CACHE_READS, "result", "hit", sum(cache.hits for cache in documents))
+    yield Count(CACHE_READS, "result", "miss", sum(cache.misses for cache in documents))
+
+
+def _cache_bytes(lakes: Lakes) -> Mapping[str, int]:
+    """The bytes of the large caches of all lakes."""
+    documents = [lake.feature(document_cache) for lake in lakes.lakes]
+    planning = [lake.feature(PlanningCache) for lake in lakes.lakes]
+    return {
+        "tables": sum(cache.tables.bytes for cache in documents),
+        "views": sum(cache.views.bytes for cache in documents),
+        "manifests": sum(cache.manifests.bytes for cache in planning),
+        "plans": sum(cache.selected.bytes + cache.plans.bytes for cache in planning),
+    }

@@ -10,14 +10,24 @@ import structlog
 from sandur.catalog.privileges import OPEN
 from sandur.catalog.security import Access
 from sandur.clock import Clock
-from sandur.errors import Busy, Damaged, SandurError
+from sandur.errors import BadRequest, Busy, Damaged, SandurError
 from sandur.operations.audit.notes import current_notebook
 from sandur.server.audit import Exchange, record_request
 from sandur.server.authentication.authenticator import Authenticator
 from sandur.server.context import CAPABILITIES, NO_CAPABILITIES, Call, capabilities_of
 from sandur.server.errors import spread
 from sandur.server.http import CONTENT_LENGTH, RETRY_AFTER, Headers, HttpRequest, Refused
-from sandur.server.metrics import REQUEST_SECONDS, REQUESTS_REFUSED, STORAGE_ROUNDS, Metrics, Rounds, current_rounds
+from sandur.server.identity import Identity
+from sandur.server.metric_families import (
+    GRANT_DECISIONS,
+    REQUEST_BYTES,
+    REQUEST_SECONDS,
+    REQUESTS_REFUSED,
+    RESPONSE_BYTES,
+    SIGN_INS,
+    STORAGE_ROUNDS,
+)
+from sandur.server.metrics import Metrics, Rounds, current_rounds
 from sandur.server.process import RunningCatalog
 from sandur.settings import Settings
 
@@ -44,6 +54,7 @@ class RunningExchange(Exchange, kw_only=True):
     failure: Mapping[str, str] = _NO_FIELDS
     is_ended: bool = False
     body_bytes: int = 0
+    sent_bytes: int = 0
     holder: tuple[str, str] | None = None
     """Whom the request is counted for, by tenant and principal; None if it is not."""
     added: Headers = ()
@@ -89,9 +100,23 @@ class Requests:
             self._metrics.count(REQUESTS_REFUSED, "busy")
             raise Busy("Too many requests are in progress; try again")
         needs_token = exchange.needs is not OPEN
-        identity = exchange.identity = await self._authenticator.identify(request, needs_token=needs_token)
-        if self.is_secured and needs_token:
+        if not self.is_secured or not needs_token:
+            exchange.identity = await self._authenticator.identify(request, needs_token=needs_token)
+        else:
+            identity = exchange.identity = await self._sign_in(request)
             self._count_holder(exchange, (identity.tenant, identity.principal))
+
+    async def _sign_in(self, request: HttpRequest) -> Identity:
+        result = "unavailable"
+        try:
+            identity = await self._authenticator.identify(request, needs_token=True)
+            result = "ok"
+        except (Refused, BadRequest):
+            result = "refused"
+            raise
+        finally:
+            self._metrics.count(SIGN_INS, result)
+        return identity
 
     def _count_holder(self, exchange: RunningExchange, holder: tuple[str, str]) -> None:
         """Raise Refused if one principal would take more than its share of a server that is half full."""
@@ -170,6 +195,9 @@ class Requests:
                 del self._held[holder]
             else:
                 self._held[holder] -= 1
+        if exchange.access:
+            for decision in exchange.access.decisions:
+                self._metrics.count(GRANT_DECISIONS, "allowed" if decision.verdict.outcome == "allowed" else "denied")
         if self._is_audited:
             exchange.time_ms = self.clock.now_ms()
             record_request(self._catalog.audit, self._settings, exchange)
@@ -180,6 +208,9 @@ class Requests:
         labels = (exchange.protocol, exchange.operation, method, exchange.route, str(status))
         self._metrics.observe(REQUEST_SECONDS, seconds, *labels)
         self._metrics.observe(STORAGE_ROUNDS, rounds.count, exchange.operation)
+        self._metrics.count(RESPONSE_BYTES, exchange.protocol, times=exchange.sent_bytes)
+        if exchange.body:
+            self._metrics.count(REQUEST_BYTES, exchange.protocol, times=len(exchange.body))
         tenant, workspace, principal = exchange.identity[:3] if exchange.identity else ("", "", "")
         (self._log.warning if exchange.failure else self._log.info)(
             "request",

@@ -44,6 +44,7 @@ from sandur.errors import (
 )
 from sandur.operations.access import name_chain, read_authority, require
 from sandur.operations.commit_queues import CommitQueues
+from sandur.operations.counters import DELTA_COMMITS, Counters, outcome_of
 from sandur.operations.delta.publishing import (
     have_same_bytes,
     known_published,
@@ -78,12 +79,19 @@ async def update_table(lake: Lake, identifier: Identifier | None, change: DeltaC
     Raises Conflict if a requirement fails, VersionTaken if another commit has the version, Exhausted if too many
     commits are unpublished, and OutcomeUnknown if it cannot be known whether the commit happened.
     """
-    update = _Update(lake, change, request, identifier)
-    async with lake.feature(CommitQueues).turn(lake.layout.delta_table(change.asserted_uuid)):
-        if identifier is None:
-            return await update.run()
-        async with naming_missing_parent(lake, identifier.namespace):
-            return await update.run()
+    update, counters = _Update(lake, change, request, identifier), lake.feature(Counters)
+    try:
+        async with lake.feature(CommitQueues).turn(lake.layout.delta_table(change.asserted_uuid)):
+            if identifier is None:
+                table = await update.run()
+            else:
+                async with naming_missing_parent(lake, identifier.namespace):
+                    table = await update.run()
+    except SandurError as error:
+        counters.add(DELTA_COMMITS, outcome_of(error))
+        raise
+    counters.add(DELTA_COMMITS, "ok" if update.is_swapped else "replayed")
+    return table
 
 
 class _Base(NamedTuple):
@@ -118,6 +126,7 @@ class _Update:
     # The etag of the record that the last attempt wrote, and whether that swap may have happened.
     _etag: str = ""
     _is_uncertain: bool = False
+    is_swapped: bool = False
     # When the read of the grants began that allows the next swap; None if nothing is checked.
     _decided_ms: int | None = None
 
@@ -341,6 +350,7 @@ class _Update:
         finally:
             if deferred:
                 deferred.end()
+        self.is_swapped = True
         await self.lake.background.run("finish Delta commit", self._finish(base, held.value))
         return held.value
 

@@ -34,7 +34,7 @@ from sandur.operations.events import (
     version_subject,
     with_event,
 )
-from sandur.operations.janitors.sweep import DAY_MS, Janitor, Outcome, read_listed
+from sandur.operations.janitors.sweep import DAY_MS, DELTA_UNPUBLISHED, Janitor, Outcome, findings, read_listed
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import (
     CatalogReceipts,
@@ -180,6 +180,7 @@ async def visit_head(lake: Lake, listed: Listed) -> Outcome:
 async def visit_delta_commits(lake: Lake, listed: Listed) -> Outcome:
     """Write the missing receipts of a Delta table's recent commits, oldest first."""
     table = (await read_listed(lake.uncached(listed.key, DeltaTable), listed)).value
+    lake.feature(findings)[DELTA_UNPUBLISHED] += sum(one.version > table.published for one in table.commits)
     after_ms = lake.clock.now_ms() - recent_ms(lake.settings)
     outcome: Outcome = "kept"
     for commit in reversed([one for one in receipted_commits(table) if one.timestamp_ms > after_ms]):

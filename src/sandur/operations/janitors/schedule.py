@@ -9,10 +9,11 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from sandur.clock import Clock
+from sandur.operations.backlog import JANITORS_RUN, note_success
 from sandur.operations.counters import JANITOR_OBJECTS, JANITOR_RUNS, STAGE_OUTCOMES, Counters
 from sandur.operations.janitors import events, garbage, grants, leftovers, locations, purge, records
 from sandur.operations.janitors.lease import Lease
-from sandur.operations.janitors.sweep import OnError, Swept, list_layouts, sweep
+from sandur.operations.janitors.sweep import RECEIPTS_OVERDUE, OnError, Swept, findings, list_layouts, sweep
 from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.contract import ObjectStore
@@ -162,6 +163,8 @@ class Janitors:
         run = await run_janitors(lake, lease.positions, on_error=on_error, keep=lease.keep)
         pause_seconds = SOON_SECONDS if run.has_more else seconds_of(self.settings.janitor_interval)
         await lease.release(run.positions, due_ms=self.clock.now_ms() + pause_seconds * 1_000)
+        overdue = run.counts.get("heads_settled", 0) + run.counts.get("delta_commits_settled", 0)
+        await note_success(lake, JANITORS_RUN, {**lake.feature(findings), RECEIPTS_OVERDUE: overdue})
         self.counters.add(JANITOR_RUNS, "done")
         for outcome, times in run.counts.items():
             self.counters.add(JANITOR_OBJECTS, outcome, times=times)

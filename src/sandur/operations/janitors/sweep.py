@@ -41,6 +41,15 @@ class Janitor(NamedTuple):
     age_max_ms: Callable[[Settings], int] | None = None
 
 
+DELTA_UNPUBLISHED: Final = "delta_unpublished"
+RECEIPTS_OVERDUE: Final = "receipts_overdue"
+
+
+def findings(_lake: Lake) -> Counter[str]:
+    """What the janitors found in one run, beside the outcomes of their visits: for metrics."""
+    return Counter({DELTA_UNPUBLISHED: 0})
+
+
 class Swept(NamedTuple):
     """The number of objects by outcome, and the key after which the next sweep continues; empty: from the start."""
 

@@ -104,6 +104,11 @@ class RunningPlans:
         if not ended.cancelled() and ended.exception() is None:
             self._results.put(work_id, ended.result(), ended.result().size_bytes)
 
+    @property
+    def bytes(self) -> int:
+        """The size of the results that are kept."""
+        return self._results.bytes
+
     def cancel(self, work_id: str) -> None:
         """Stop the work if it runs here, and drop its result."""
         self._results.drop(work_id)

@@ -16,6 +16,7 @@ from sandur.errors import BadRequest, NotFound, SandurError
 from sandur.iceberg.scan.requests import Scan, ScanRequest, resolve_scan
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.access import resolve_authorized
+from sandur.operations.counters import PLANNING_SECONDS, Counters
 from sandur.operations.lake import Lake
 from sandur.operations.planning.cache import PlanningCache, PlanResult
 from sandur.operations.planning.manifests import Manifests, run_aside
@@ -247,10 +248,12 @@ async def _run(
     limits = Limits(settings.plan_inline_files_max, plan.entries_per_task, wait_seconds / 2)
 
     async def work() -> PlanResult:
+        began_ms = lake.clock.now_ms()
         runner = await _runner(lake, identifier, plan, scan, metadata)
         result = await run_plan(plan.plan_id, runner, limits)
         if result.plan_tasks:
             cache.scans[plan.plan_id] = runner
+        lake.feature(Counters).observe(PLANNING_SECONDS, (lake.clock.now_ms() - began_ms) / 1_000)
         return result
 
     try:

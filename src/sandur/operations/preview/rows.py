@@ -20,6 +20,7 @@ from sandur.catalog.records import DeltaTable, Pointer
 from sandur.catalog.storage_profiles import StorageProfile
 from sandur.errors import BadRequest, Busy, Forbidden, Invalid, SandurError, Unavailable, Unsupported
 from sandur.operations.access import resolve_authorized
+from sandur.operations.counters import PREVIEWS, Counters
 from sandur.operations.credentials.vend import shared_profile, vend
 from sandur.operations.delta.publishing import published_location
 from sandur.operations.lake import Lake
@@ -90,6 +91,7 @@ class Readers:
     """
 
     def __init__(self, lake: Lake) -> None:
+        self.counters = lake.feature(Counters)
         self.free = asyncio.Semaphore(_AT_ONCE_MAX)
         self.has_spare = asyncio.Event()
         self._taken = asyncio.Event()
@@ -269,13 +271,17 @@ async def _run(readers: Readers, request: bytes, seconds_max: int) -> _Answer:
     """Let a process answer one request, and kill it when its time is over."""
     process = await readers.take(seconds_max)
     try:
-        return await _answered(process, request, seconds_max)
+        answer = await _answered(process, request, seconds_max)
     except TimeoutError:
+        readers.counters.add(PREVIEWS, "killed")
         raise Unavailable(f"the query was ended: it took more than {seconds_max} seconds") from None
     except (ValueError, OSError, msgspec.DecodeError):
+        readers.counters.add(PREVIEWS, "killed")
         raise Unavailable("the query was ended: it needed too much memory, or returned too much") from None
     finally:
         await _end(process)
+    readers.counters.add(PREVIEWS, "refused" if answer.refused or answer.failed else "ok")
+    return answer
 
 
 async def _started(seconds_max: int) -> asyncio.subprocess.Process:

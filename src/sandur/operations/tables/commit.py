@@ -18,7 +18,7 @@ from sandur.iceberg.requests import AssertCreate, TableCommit
 from sandur.iceberg.table_commit import deletes_old_files
 from sandur.operations.access import name_chain, read_authority, record_chain, require
 from sandur.operations.commit_queues import CommitQueues
-from sandur.operations.counters import count_commit
+from sandur.operations.counters import COMMIT_ATTEMPTS, COMMIT_OUTCOMES, Counters, count_commit, outcome_of
 from sandur.operations.idempotency import ClaimLost, KeyClaim, key_hash_of
 from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import Lake
@@ -137,6 +137,7 @@ class Commit(Generic[M]):
         applied, otherwise Busy.
         """
         lake, listing = self.lake, ListUpdate(self.lake, self.identifier)
+        counters = lake.feature(Counters)
         async with lake.feature(CommitQueues).turn(self.identifier) as queue:
             try:
                 base = self._remember()  # C1
@@ -146,8 +147,11 @@ class Commit(Generic[M]):
                     except ClaimLost:
                         draft = await self._follow()  # C8
                     if isinstance(draft, Document):
+                        counters.add(COMMIT_OUTCOMES, "replayed")
                         return draft
-                    if draft is not None:
+                    if draft is None:
+                        counters.add(COMMIT_ATTEMPTS, "stale")
+                    else:
                         before, now_ms = draft.base.pointer, lake.clock.now_ms()
                         moved = replace(before.value, state="live", head=draft.head, pending=None, updated_ms=now_ms)
                         moved = replace(moved, places=draft.places) if draft.added else moved
@@ -155,19 +159,23 @@ class Commit(Generic[M]):
                             # C6, C7: the commit happens here.
                             pointer = await lake.pointer(moved.uuid).swap(moved, expected=before.version)
                         except SwapLost as lost:
+                            counters.add(COMMIT_ATTEMPTS, "lost" if lost.is_definite else "unknown")
                             if lost.is_definite:
                                 await self._abandon(draft)
                             else:
                                 self.uncertain.append(tried_of(draft.head))
                         else:
                             cache_document(lake, self.family, draft.document)
-                            count_commit(lake, draft.head.operation)
+                            counters.add(COMMIT_ATTEMPTS, "won")
+                            counters.add(COMMIT_OUTCOMES, "ok")
+                            count_commit(lake, draft.head.operation, self.identifier)
                             await lake.background.run("finish commit", self._finish(draft, pointer))
                             return draft.document
                     base = None
                     queue.note_contention()
                 raise self._exhausted()  # C11
-            except SandurError:
+            except SandurError as error:
+                counters.add(COMMIT_OUTCOMES, outcome_of(error))
                 # The claim names every file of this request, also one whose swap may still be applied (C4, C5).
                 if self.claim:
                     await self.claim.release()

@@ -4,6 +4,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -17,7 +18,7 @@ from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.access import read_authority
 from sandur.operations.commit_queues import CommitQueues
-from sandur.operations.counters import count_commit
+from sandur.operations.counters import TRANSACTIONS, Counters, count_commit, outcome_of
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims
@@ -81,16 +82,18 @@ class _Transaction:
     async def run(self) -> None:
         try:
             async for _ in Attempts(self._lake.clock):
-                if await self._attempt():
+                if outcome := await self._attempt():
+                    self._lake.feature(Counters).add(TRANSACTIONS, outcome)
                     return
             raise Busy("other transactions keep interrupting this one")
-        except SandurError:
+        except SandurError as error:
+            self._lake.feature(Counters).add(TRANSACTIONS, outcome_of(error))
             for claims in self._places.values():
                 await self._lake.background.run("withdraw location claims", claims.withdraw())
             raise
 
-    async def _attempt(self) -> bool:
-        """One attempt from its record to its end; False if another transaction aborted it."""
+    async def _attempt(self) -> Literal["ok", "replayed"] | None:
+        """One attempt from its record to its end; None if another transaction aborted it."""
         parts = [self._part(identifier, commit) for identifier, commit in self._commits]
         now_ms = self._lake.clock.now_ms()
         begun = Attempt(self._id, self._lake.clock.new_id(), self._started_ms or now_ms)
@@ -107,7 +110,7 @@ class _Transaction:
             if isinstance(is_new, SandurError):
                 raise is_new
             if not is_new:
-                return True
+                return "replayed"
             await self._prepare(parts, begun)
         except Definite as error:
             await self._abort(parts, None if isinstance(error, Hidden) else error)  # A10
@@ -117,16 +120,16 @@ class _Transaction:
         except (Replayed, Overtaken, SandurError) as error:
             await self._abort(parts, None)
             if isinstance(error, Overtaken | Busy):  # Nothing is decided: another attempt may succeed.
-                return False
+                return None
             if isinstance(error, Replayed):
-                return True
+                return "replayed"
             raise
         if not await self._commit(parts):
             _release(parts)
-            return False
-        count_commit(self._lake, "transaction")
+            return None
+        count_commit(self._lake, "transaction", *(identifier for identifier, _ in self._commits))
         await self._lake.background.run("finish transaction", self._finish(parts, begun))
-        return True
+        return "ok"
 
     async def _try_begin(self, begun: Attempt) -> bool | SandurError:
         """As `_begin`; an error is returned, because it counts only once the caller is authorized."""

@@ -139,9 +139,9 @@ class Services(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no type
         self._requests.begin(exchange)
         status = _CANCELLED
         try:
-            answer: bytes | Failure = await work
+            answer: bytes | Failure = (done := await work)
             self._requests.check_decided(exchange)
-            exchange.status, status = _DONE_STATUS, _OK
+            exchange.status, status, exchange.sent_bytes = _DONE_STATUS, _OK, len(done)
         except asyncio.CancelledError as raised:
             exchange.error = raised
             raise
