@@ -9,6 +9,7 @@ BENCHMARKS: Final = (
     "storage",
     "iceberg_commit",
     "server",
+    "calls",
     "grpc",
     "security",
     "audit",

@@ -15,6 +15,7 @@ RESULTS: Final = Path(__file__).parent / "results"
 _SERVED: Final = ("avro", "catalog", "delta", "iceberg", "operations", "server", "storage")
 MEASURED: Final[Mapping[str, Sequence[str]]] = {
     "audit": ("operations/audit", "server"),
+    "calls": ("operations", "storage"),
     "credentials": ("operations", "server"),
     "delta": _SERVED,
     "events": ("operations/event_feed", "server"),

@@ -9,8 +9,7 @@ from bench.load.figures import render_number
 from bench.provenance import REPOSITORY, RESULTS
 
 README: Final = REPOSITORY / "README.md"
-_BEGIN: Final = "<!-- begin: written by python -m bench.report -->"
-_END: Final = "<!-- end -->"
+_WRITTEN: Final = re.compile(r"(<!-- begin: written by [^>]*-->\n).*?(<!-- end -->)", re.DOTALL)
 _SERVERS: Final = ("default", "s3", "unsynced", "peer")
 _HEADER: Final = "| | default: folder, fsync | S3 | folder, unsynced | SeaweedFS, unsynced |"
 _RATES: Final = {
@@ -41,7 +40,7 @@ def render_table(figures: Mapping[str, Mapping[str, Figure]]) -> str:
 
 def update(page: str, table: str) -> str:
     """The page with the table between its two markers."""
-    return re.sub(f"{re.escape(_BEGIN)}.*?{re.escape(_END)}", f"{_BEGIN}\n{table}\n{_END}", page, flags=re.DOTALL)
+    return _WRITTEN.sub(lambda found: f"{found[1]}{table}\n{found[2]}", page)
 
 
 def _cell(figure: Figure | None) -> str:

@@ -161,7 +161,7 @@ def swap(attempt: Try, version: int, pointer: Pointer, location: str) -> Step[st
     """C6: the commit happens here."""
     answer = yield from put(POINTER, moved(pointer, location, attempt), version)
     if answer.outcome == "ok":
-        return (yield from goto(finish, attempt))
+        return OK  # The claim stays open: a retry finds the proof (C8).
     now, found = yield from read(POINTER)
     if answer.outcome == "unknown" and now == version:
         return UNKNOWN  # C7: the swap may still be applied, so the claim stays open.
@@ -204,7 +204,10 @@ def decide(attempt: Try, version: int, pointer: Pointer) -> Step[str]:
 
 
 def follow(attempt: Try) -> Step[str]:
-    """C8: the key is claimed. Replay, wait, or take the claim over if it is stale, which may be at any time."""
+    """C8: the key is claimed. Replay, wait, or take the claim over if it is stale, which may be at any time.
+
+    A claim that is open replays, too, if one of its files became current: that is final, and needs no takeover.
+    """
     request, rules = attempt.request, attempt.setting.rules
     early = None if "C8" in rules else (yield from read(POINTER))
     version, claim = yield from get(claim_of(request))
@@ -212,6 +215,9 @@ def follow(attempt: Try) -> Step[str]:
         return BUSY  # Our own claim is still in flight.
     if claim.status != "open":
         return claim.status
+    _, seen = yield from read(POINTER)
+    if (yield from is_committed(seen, attempt._replace(locations=claim.locations))):
+        return OK
     is_stale = yield from passed()
     if not is_stale or attempt.number > TRIES_MAX:
         return BUSY
@@ -225,7 +231,7 @@ def follow(attempt: Try) -> Step[str]:
 
 
 def finish(attempt: Try) -> Step[str]:
-    """Best effort: the answer does not depend on this write (C6)."""
+    """Best effort, by an attempt that took the claim over: the answer does not depend on this write (C6)."""
     yield from put(claim_of(attempt.request), Claim(OK, attempt.actor, attempt.locations[-1:]), attempt.claim)
     return OK
 

@@ -1,10 +1,10 @@
 """A store that records its calls and counts sequential rounds, which determine the latency."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from sandur.storage.contract import ObjectStore, Stored
+from sandur.storage.contract import UNCHANGED, ObjectStore, Stored, Version
 from tests.fakes.wrapping_store import Call, WrappingStore
 
 T = TypeVar("T")
@@ -35,6 +35,11 @@ class SpyStore(WrappingStore):
     def keys(self, name: str) -> list[str]:
         """The keys with which that method was called, in the order of the calls."""
         return [call.key for call in self.calls if call.name == name]
+
+    async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
+        """One call for each object, as a bucket needs them."""
+        found = await asyncio.gather(*(self.get_if_changed(key, seen=version) for key, version in versions))
+        return all(one is UNCHANGED for one in found)
 
     async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
         depth = self._ended_depth + 1

@@ -57,8 +57,8 @@ async def open_claim(cluster: Cluster, uuid: str, *tried: AttemptedFile) -> str:
     return cluster.server().layout.commit_claim(uuid, "abcd")
 
 
-async def test_an_open_claim_whose_file_was_committed_is_marked_done() -> None:
-    """C5, as head and as a receipt."""
+async def test_an_open_claim_whose_file_was_committed_is_kept_for_replays_and_then_deleted() -> None:
+    """C5, as head and as a receipt: the proof needs no write, and no takeover."""
     cluster = await Cluster.with_catalog()
     made = await create(cluster.server(), "t")
     pointer = await cluster.server().pointer(made.table_uuid).read()
@@ -69,12 +69,14 @@ async def test_an_open_claim_whose_file_was_committed_is_marked_done() -> None:
     server = cluster.server()
     await commit_table(server, T, commit(set_property("a", "b")), request("on top"))
     await server.background.drain()
+    before = await cluster.server().commit_claim(made.table_uuid, "abcd").read()
 
-    assert (await cluster.sweep())["commit_claims_settled"] == 1
-    claim = await cluster.server().commit_claim(made.table_uuid, "abcd").read()
-    assert claim
-    assert claim.value.state == "done"
-    assert claim.value.location == pointer.value.head.metadata_location
+    swept = await cluster.sweep()
+
+    assert not {"commit_claims_settled", "commit_claims_removed"} & swept.keys()
+    assert await cluster.server().commit_claim(made.table_uuid, "abcd").read() == before
+    cluster.clock.advance(2 * HOUR_MS)
+    assert (await cluster.sweep())["commit_claims_removed"] == 1
 
 
 async def test_an_open_claim_is_decided_by_its_receipt_when_no_log_has_its_file() -> None:
@@ -83,13 +85,14 @@ async def test_an_open_claim_is_decided_by_its_receipt_when_no_log_has_its_file(
     pointer = await cluster.server().pointer(made.table_uuid).read()
     assert pointer
     assert pointer.value.head
-    await open_claim(cluster, made.table_uuid, tried_of(pointer.value.head))
+    key = await open_claim(cluster, made.table_uuid, tried_of(pointer.value.head))
     server = cluster.server()
     for number in range(3):
         await commit_table(server, T, commit(set_property("a", str(number))), request(f"on top {number}"))
     await server.background.drain()
 
-    assert (await cluster.sweep())["commit_claims_settled"] == 1
+    assert "commit_claims_removed" not in await cluster.sweep()
+    assert key in await cluster.keys()
 
 
 async def test_an_open_claim_without_a_commit_is_deleted() -> None:

@@ -41,21 +41,26 @@ class CommitQueue:
         """Wait for the turn of a change, and hold it."""
         loop = asyncio.get_running_loop()
         async with self._lock:
-            await self._pause(loop.time())
+            await self._pause()
             began = loop.time()
             try:
                 yield self
             finally:
                 self._seconds = loop.time() - began
 
+    @property
+    def is_contended(self) -> bool:
+        """Whether another server changed the same name a moment ago."""
+        return asyncio.get_running_loop().time() < self._others_until
+
     def note_contention(self) -> None:
         """Note that another server changed the same name."""
         self._in_a_row = 0
         self._others_until = asyncio.get_running_loop().time() + OTHERS_SECONDS
 
-    async def _pause(self, now: float) -> None:
+    async def _pause(self) -> None:
         self._in_a_row += 1
-        if self._in_a_row > (IN_A_ROW_MAX_BESIDE_OTHERS if now < self._others_until else IN_A_ROW_MAX):
+        if self._in_a_row > (IN_A_ROW_MAX_BESIDE_OTHERS if self.is_contended else IN_A_ROW_MAX):
             self._in_a_row = 1
             seconds = min(max(_PAUSE_IN_TURNS * self._seconds, _PAUSE_SECONDS_MIN), _PAUSE_SECONDS_MAX)
             await self._clock.sleep(seconds)

@@ -110,12 +110,15 @@ class KeyClaim:
         """The stored claim, whichever attempt holds it; None if the key is not claimed."""
         return await self._cell.read() if self._cell else None
 
-    async def follow(self) -> Claim:
+    async def follow(self, find_done: Callable[[Claim], Awaitable[Claim | None]] | None = None) -> Claim:
         """C8: find out what to do after the key turned out to be taken.
 
         Returns the claim of a request that succeeded, or a stale claim that this request has now taken over. Raises the
         recorded failure of a request that failed, and Busy while another attempt is active. The caller reads everything
         else only after this call.
+
+        A request that succeeded may leave its claim open. `find_done` then finds the proof of its success, and returns
+        the claim as it would be if it were done; None without a proof, which means nothing.
         """
         if self._cell is None:
             raise Busy("there is no key to follow")
@@ -131,6 +134,9 @@ class KeyClaim:
                 if claim.failure:
                     raise error_of(claim.failure)
                 return claim
+            if find_done and (done := await find_done(claim)):
+                note_replay()
+                return done
             if claim.started_ms + self._lake.settings.claim_timeout_ms > self._lake.clock.now_ms():
                 raise self._busy()
             taken = replace(claim, owner=self._lake.clock.new_id(), started_ms=self._lake.clock.now_ms())

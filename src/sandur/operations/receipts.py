@@ -267,8 +267,12 @@ class Receipts(_ReceiptWriter):
         if commit_key_of(head) not in self._known:
             await self._write(receipt_key(self._layout, tried_of(head)), receipt_of(table_uuid, head))
 
+    def is_known(self, tried: AttemptedFile) -> bool:
+        """Whether the receipt is known to exist, without asking the store."""
+        return commit_key(tried.metadata_location, tried.registration) in self._known
+
     async def exists(self, tried: AttemptedFile) -> bool:
-        if commit_key(tried.metadata_location, tried.registration) in self._known:
+        if self.is_known(tried):
             return True
         return await self._store.head(receipt_key(self._layout, tried)) is not None
 

@@ -12,7 +12,7 @@ Two shortcuts save work; a lost one leaves the entry to `finish`:
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -182,6 +182,17 @@ async def finish(
             await lake.store.delete(key, expected=version)
 
 
+async def finish_together(lake: Lake, marks: Mapping[Identifier, str]) -> None:
+    """As `finish` for several entries with their operation ids; the entries of one index are updated by one swap."""
+    names: dict[Scope, list[str]] = {}
+    for identifier in marks:
+        _, place = _by_keys(lake, identifier)
+        names.setdefault(place.scope, []).append(place.name)
+    for scope, some in names.items():
+        await _update_names(lake.by_keys, scope, some)
+    await gather_all(finish(lake, identifier, mark_id, is_right=True) for identifier, mark_id in marks.items())
+
+
 def _by_keys(lake: Lake, entry: Place | Identifier | Namespace) -> tuple[Lake, Place]:
     """The lake and the position by the keys of containers: a rename changes nothing in an index."""
     place = entry if isinstance(entry, Place) else place_of(entry)
@@ -190,24 +201,28 @@ def _by_keys(lake: Lake, entry: Place | Identifier | Namespace) -> tuple[Lake, P
 
 
 async def update_entry(lake: Lake, place: Place) -> None:
-    """I2: update an entry; afterwards the index has the current state of the record, or a later one.
+    """I2: update an entry; afterwards the index has the current state of the record, or a later one."""
+    await _update_names(lake, place.scope, [place.name])
 
-    Concurrent calls for one scope share a swap: the first one updates the entries of all that wait.
-    """
-    async with lake.feature(IndexMemory).batch(place.scope) as batch:
-        mine = batch.waiting.setdefault(place.name, asyncio.get_running_loop().create_future())
+
+async def _update_names(lake: Lake, scope: Scope, names: Sequence[str]) -> None:
+    """I2 for names of one scope. Concurrent calls share a swap: the first one updates the entries of all that wait."""
+    async with lake.feature(IndexMemory).batch(scope) as batch:
+        loop = asyncio.get_running_loop()
+        mine = [batch.waiting.setdefault(name, loop.create_future()) for name in names]
         async with batch.lock:
-            if mine.done():
-                return mine.result()
+            if all(future.done() for future in mine):
+                for future in mine:
+                    future.result()
+                return
             # The names are taken before the index is read, and their records are read after it (I2).
-            names, batch.waiting = batch.waiting, {}
+            waiting, batch.waiting = batch.waiting, {}
             try:
-                await _update_entries(lake, place.scope, names)
+                await _update_entries(lake, scope, waiting)
             except BaseException as error:
-                _end(names.values(), error)
+                _end(waiting.values(), error)
                 raise
-            _end(names.values(), None)
-            return None
+            _end(waiting.values(), None)
 
 
 def _end(waiting: Iterable["asyncio.Future[None]"], error: BaseException | None) -> None:

@@ -5,7 +5,6 @@ looked up (C8), so that no attempt can continue under it.
 T9: an abandoned transaction is aborted, a committed one is finished; then its record is deleted.
 """
 
-import contextlib
 from functools import partial
 from typing import Final
 
@@ -15,9 +14,8 @@ from msgspec.structs import replace
 from sandur.catalog.index import Mark, Segment
 from sandur.catalog.maintenance.orphans import SWEPT_KEPT_MS
 from sandur.catalog.maintenance.requests import MaintenanceRequest
-from sandur.catalog.records import AttemptedFile, Claim
+from sandur.catalog.records import Claim
 from sandur.catalog.subscriptions import Subscription
-from sandur.errors import NotFound
 from sandur.operations.audit.trail import is_day_over
 from sandur.operations.feed import LINEAGE_BATCHES, LINEAGE_FEED, Feed
 from sandur.operations.index.rebuild import read_manifest
@@ -26,10 +24,8 @@ from sandur.operations.janitors.sweep import DAY_MS, Janitor, Outcome, delete_li
 from sandur.operations.lake import Lake
 from sandur.operations.planning.plans import PLAN_TTL_MS_MIN, PLANS_FOLDER, plan_ttl_ms
 from sandur.operations.published import PublishedDatasets
-from sandur.operations.receipts import Receipts
-from sandur.operations.tables.documents import load_head
+from sandur.operations.tables.drafts import find_committed
 from sandur.operations.tables.stages import remove_empty_directories
-from sandur.operations.transactions import resolution
 from sandur.operations.transactions.participants import finish_participant
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Versioned, gather_in_batches
@@ -47,43 +43,24 @@ MARK_ABANDONED_MS: Final = 3_600_000
 
 
 async def visit_claim(lake: Lake, listed: Listed) -> Outcome:
-    """Delete a claim that is done (GC3); decide an open one that is stale (C8)."""
+    """Delete a claim whose key is over (GC3); decide an open one that is stale (C8)."""
     cell = lake.uncached(listed.key, Claim)
     found = await read_listed(cell, listed)
     is_open = found.value.state == "open"
-    if not is_older(lake, listed, _open_age_ms(lake.settings) if is_open else key_age_ms(lake.settings)):
+    is_over = is_older(lake, listed, key_age_ms(lake.settings))
+    if not is_older(lake, listed, _open_age_ms(lake.settings)) if is_open else not is_over:
         return "kept"
-    if is_open:
+    if is_open and await find_committed(lake, found.value):  # It stays the proof for retries as long as its key lives.
+        if not is_over:
+            return "kept"
+    elif is_open:
         # Take the claim over, then read the pointer: no attempt can continue under the claim.
         found = await cell.swap(replace(found.value, owner=lake.clock.new_id()), expected=found.version)
-        if committed := await _committed_file(lake, found.value):
-            done = replace(found.value, state="done", location=committed.metadata_location)
+        if done := await find_committed(lake, found.value):
             await cell.swap(done, expected=found.version)
             return "settled"
     await cell.empty(expected=found.version)
     return "removed"
-
-
-async def _committed_file(lake: Lake, claim: Claim) -> AttemptedFile | None:
-    """C5: the file of the claim that is the head, is in the log, or has a receipt; looked up in this order."""
-    if not claim.locations:
-        return None
-    pointer = await lake.pointer(claim.uuid).read()
-    known: set[str] = set()
-    registration = ""
-    # N7: the head of an unbound pointer belongs to a creation that has not happened.
-    if pointer and (pointer.value.state in {"live", "dropped", "purging"} or pointer.value.life):
-        effective = (await resolution.effective_pointer(lake, pointer)).value
-        if head := effective.head:
-            registration, known = head.registration, {head.metadata_location}
-            with contextlib.suppress(NotFound):  # Purged: the files in its log have receipts.
-                known = set((await load_head(lake, effective.kind, head)).logged)
-    for tried in claim.locations:
-        # A registered file may have been current before; its registration id is unique (see `Head`).
-        is_known = tried.registration == registration if tried.registration else tried.metadata_location in known
-        if is_known or await lake.feature(Receipts).exists(tried):
-            return tried
-    return None
 
 
 def _open_age_ms(settings: Settings) -> int:

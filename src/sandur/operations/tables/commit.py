@@ -5,6 +5,7 @@ replace a table's head and the participants of a transaction are made of the sam
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Generic, NamedTuple, cast
 
 from msgspec.structs import replace
@@ -46,6 +47,7 @@ from sandur.operations.tables.documents import (
     replayed_document,
     write_document,
 )
+from sandur.operations.tables.drafts import find_committed
 from sandur.operations.tables.names import (
     ResolvedName,
     activate_name,
@@ -124,6 +126,7 @@ class Commit(Generic[M]):
     claim: KeyClaim | None = None
     uncertain: list[AttemptedFile] = field(default_factory=list)
     _found: ResolvedName | None = None
+    _is_contended: bool = False
     places: LocationClaims = field(init=False)
 
     def __post_init__(self) -> None:
@@ -139,6 +142,7 @@ class Commit(Generic[M]):
         lake, listing = self.lake, ListUpdate(self.lake, self.identifier)
         counters = lake.feature(Counters)
         async with lake.feature(CommitQueues).turn(self.identifier) as queue:
+            self._is_contended = queue.is_contended
             try:
                 base = self._remember()  # C1
                 for number in range(lake.settings.commit_attempts_max):
@@ -303,25 +307,31 @@ class Commit(Generic[M]):
         return await gather_all((read_authority(self.lake), self._is_current(base)))
 
     async def _is_current(self, base: Base[M]) -> bool:
-        """Whether name and pointer are as remembered. A cached name is never trusted (C2)."""
+        """Whether name and pointer are as remembered. A cached name is never trusted (C2).
+
+        The swap itself confirms the pointer. On a bucket it is read before only if another server changed the table a
+        moment ago: then a lost swap is likely, and costs more than the read.
+        """
         if not base.is_remembered:
             return True
         name, pointer = self.lake.name(self.identifier).key, self.lake.pointer(base.found.uuid).key
-        return await self.lake.store.are_current([(name, base.found.name.version), (pointer, base.pointer.version)])
+        versions = [(name, base.found.name.version)]
+        if self._is_contended or self.lake.store.has_instant_reads:
+            versions.append((pointer, base.pointer.version))
+        return await self.lake.store.are_current(versions)
 
     async def _abandon(self, draft: Draft[M]) -> None:
         """C3: delete the file of a definite loss in the background; no other attempt refers to it."""
         await self.lake.background.run("delete an unused file", self.lake.locations.remove(draft.document.location))
 
     async def _finish(self, draft: Draft[M], pointer: Versioned[Pointer]) -> None:
-        """C6, after the answer: the receipt, the claim, a name that was `new`, and old files.
+        """C6, after the answer: the receipt, a name that was `new`, and old files. The claim stays open (C8).
 
         A crash here leaves what the next commit or a janitor repairs.
         """
         found, after = draft.base.found, draft.document
         work = [
             self.lake.feature(Receipts).ensure(pointer.value.table_uuid, draft.head),
-            self._claim_for(found.uuid).finish(location=after.location),
             activate_name(self.lake, found),
         ]
         if deletes_old_files(after.metadata.properties):
@@ -353,7 +363,7 @@ class Commit(Generic[M]):
             raise Busy(f"{self.identifier}: the claim is not known yet")
         if self._found:  # A9
             await self._authorize(await read_authority(self.lake), self._found)
-        claim = await self.claim.follow()
+        claim = await self.claim.follow(partial(find_committed, self.lake))
         if claim.state == "done":
             return await replayed_document(self.lake, self.family, claim.location, claim.uuid)
         self.uncertain = list(claim.locations)

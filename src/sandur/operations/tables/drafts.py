@@ -1,5 +1,6 @@
-"""Drafts of what is to be created under a name, and how a record shows which request made it (S2, N7)."""
+"""Drafts of what is to be created under a name, and how records show what a request made (S2, N7, C5)."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -8,9 +9,11 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import AttemptedFile, BoundRecord, Claim, NameRecord, Pointer, Request
-from sandur.errors import AlreadyExists, SandurError
+from sandur.errors import AlreadyExists, NotFound, SandurError
 from sandur.operations.lake import Lake
-from sandur.operations.tables.documents import request_id
+from sandur.operations.receipts import Receipts
+from sandur.operations.tables.documents import load_head, request_id
+from sandur.operations.transactions.resolution import effective_pointer
 from sandur.storage.cell import Versioned
 
 T = TypeVar("T")
@@ -116,6 +119,39 @@ def is_proof(pointer: Versioned[BoundRecord] | None, request: Request) -> bool:
     if pointer is None or not is_made_by(pointer, request):
         return False
     return pointer.value.state in {"live", "dropped", "purging"} or bool(pointer.value.life)
+
+
+async def find_committed(lake: Lake, claim: Claim) -> Claim | None:
+    """C8: a claim that was left open, as if it were done, if one of its files became current; otherwise None.
+
+    C5: such a file is the head, is in the log, or has a receipt; looked up in this order, after what is remembered.
+    """
+    receipts = lake.feature(Receipts)
+    for tried in claim.locations:
+        if receipts.is_known(tried):
+            return _as_done(claim, tried)
+    if not claim.locations:
+        return None
+    pointer = await lake.pointer(claim.uuid).read()
+    known: set[str] = set()
+    registration = ""
+    # N7: the head of an unbound pointer belongs to a creation that has not happened.
+    if pointer and (pointer.value.state in {"live", "dropped", "purging"} or pointer.value.life):
+        effective = (await effective_pointer(lake, pointer)).value
+        if head := effective.head:
+            registration, known = head.registration, {head.metadata_location}
+            with contextlib.suppress(NotFound):  # Purged: the files in its log have receipts.
+                known = set((await load_head(lake, effective.kind, head)).logged)
+    for tried in claim.locations:
+        # A registered file may have been current before; its registration id is unique (see `Head`).
+        is_known = tried.registration == registration if tried.registration else tried.metadata_location in known
+        if is_known or await receipts.exists(tried):
+            return _as_done(claim, tried)
+    return None
+
+
+def _as_done(claim: Claim, tried: AttemptedFile) -> Claim:
+    return replace(claim, state="done", location=tried.metadata_location)
 
 
 def name_taken(identifier: Identifier, by: NameRecord, kind: Kind) -> AlreadyExists:

@@ -144,8 +144,7 @@ class _Rename:
         require(self.lake, authority, (*above, chain[-1]), missing=missing)
 
     async def finish_index(self) -> None:
-        for identifier, mark in self.marks.items():
-            await update.finish(self.lake, identifier, mark)
+        await update.finish_together(self.lake, self.marks)
 
     async def _plan(self) -> _Plan | _Refusal | None:
         """R1: what to do, or why not; None to read again."""

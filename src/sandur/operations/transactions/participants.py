@@ -56,7 +56,7 @@ from sandur.operations.tables.names import (
 )
 from sandur.operations.tables.stages import finish_stage
 from sandur.operations.tables.swept import check_not_swept
-from sandur.operations.transactions.resolution import TransactionAge, effective_pointer
+from sandur.operations.transactions.resolution import TransactionAge, folded_pointer
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT, Expected
 
@@ -98,6 +98,8 @@ class ChangedTable(Generic[M]):
     applied_elsewhere: str = ""
     refusal: SandurError | None = None
     listing: ListUpdate = field(init=False)
+    # The pointer with the pending of this attempt, as it was written.
+    _held: Versioned[Pointer] | None = None
 
     def __post_init__(self) -> None:
         self.listing = ListUpdate(self.lake, self.identifier)
@@ -211,10 +213,10 @@ class ChangedTable(Generic[M]):
     async def _swap_in(self, pending: Pending, pointer: Versioned[Pointer]) -> bool:
         cell = self.lake.pointer(pointer.value.uuid)
         try:
-            await cell.swap(replace(pointer.value, pending=pending), expected=pointer.version)
+            self._held = await cell.swap(replace(pointer.value, pending=pending), expected=pointer.version)
         except SwapLost as lost:
-            found = None if lost.is_definite else await cell.read()
-            return found is not None and found.value.pending == pending
+            self._held = None if lost.is_definite else await cell.read()
+            return self._held is not None and self._held.value.pending == pending
         return True
 
     async def confirm(self) -> None:
@@ -222,7 +224,8 @@ class ChangedTable(Generic[M]):
 
     async def finish(self, attempt: Attempt) -> None:
         """After the answer: complete the transaction on the pointer, and write its receipt."""
-        await finish_participant(self.lake, attempt.transaction, attempt.attempt, self.participant())
+        participant = self.participant()
+        await finish_participant(self.lake, attempt.transaction, attempt.attempt, participant, held=self._held)
         self.release()
 
     def release(self) -> None:
@@ -417,25 +420,28 @@ class CreatedTable(Generic[M]):
         return Participant(uuid=self.uuid, identifier=self.identifier, creates=True)
 
 
-async def finish_participant(lake: Lake, transaction: str, attempt: str, participant: Participant) -> None:
+async def finish_participant(
+    lake: Lake, transaction: str, attempt: str, participant: Participant, *, held: Versioned[Pointer] | None = None
+) -> None:
     """T9: complete a committed attempt on a participant, so that readers no longer need the transaction's record.
 
-    The pending is recognised by its ids, not by the version of the object: binding a pointer or fencing a rename swaps
-    the object and keeps the pending.
+    The caller knows that the attempt committed, so its record is not read. `held` is the pointer as the attempt wrote
+    it, which saves the first read. The pending is recognised by its ids, not by the version of the object: binding a
+    pointer or fencing a rename swaps the object and keeps the pending.
     """
     if participant.creates:
         await _activate_created(lake, transaction, attempt, participant)
     cell = lake.pointer(participant.uuid)
-    async for _ in Attempts(lake.clock):
-        found = await cell.read()
+    async for number in Attempts(lake.clock):
+        found = held if held and not number else await cell.read()
         pending = found.value.pending if found else None
         if found is None or pending is None or (pending.transaction, pending.attempt) != (transaction, attempt):
             return
-        effective = await effective_pointer(lake, found)
         if found.value.head:
             await lake.feature(Receipts).ensure(found.value.table_uuid, found.value.head)  # C5 (help)
         await lake.feature(Receipts).ensure(found.value.table_uuid, pending.head)
-        if await cell.try_swap(replace(effective.value, state="live"), expected=effective.version):
+        folded = replace(folded_pointer(found.value, pending), state="live")
+        if await cell.try_swap(folded, expected=found.version):
             return
     raise Busy(f"table {participant.uuid}: other requests keep changing its pointer")
 

@@ -1,0 +1,127 @@
+"""What each operation costs on a bucket: storage calls, bytes and rounds, counted by a spy on a warm server."""
+
+import dataclasses
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from sandur.operations.index.lists import list_names
+from sandur.operations.lake import Lake
+from sandur.operations.tables.commit import commit_table
+from sandur.operations.tables.create import create_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.rename import rename
+from sandur.operations.transactions.coordinator import commit_transaction
+from sandur.storage.local import LocalStore
+from sandur.storage.memory import MemoryStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.fakes.spy_store import SpyStore
+from tests.operations.delta_requests import add, create_managed
+from tests.operations.lakes import make_lake
+from tests.operations.requests import (
+    NAMESPACE,
+    append,
+    commit,
+    create,
+    identifier_of,
+    keyed_request,
+    load,
+    request,
+    set_property,
+    set_up_catalog,
+    table,
+)
+from tests.planning.plan_servers import Fleet, made_table, request_plan
+
+T, U = identifier_of("t"), identifier_of("u")
+_WARM_COMMITS = 2
+
+
+class Counted(NamedTuple):
+    """The calls of one operation, those after its answer included, and the rounds before the answer.
+
+    A conditional read of an object that did not change is a read of no bytes.
+    """
+
+    rounds: int
+    reads: int
+    writes: int
+    lists: int
+    deletes: int
+    bytes_read: int
+    bytes_written: int
+
+
+@dataclasses.dataclass
+class _Counter:
+    """Counts operations of one server."""
+
+    lake: Lake
+    spy: SpyStore
+    counted: dict[str, Counted] = dataclasses.field(default_factory=dict)
+
+    async def count(self, name: str, operation: Awaitable[object]) -> None:
+        await self.lake.background.drain()
+        self.spy.reset()
+        await operation
+        rounds = self.spy.rounds
+        await self.lake.background.drain()
+        names = [call.name for call in self.spy.calls]
+        self.counted[name] = Counted(
+            rounds=rounds,
+            reads=sum(names.count(one) for one in ("get", "get_if_changed", "head")),
+            writes=names.count("put"),
+            lists=names.count("list"),
+            deletes=names.count("delete"),
+            bytes_read=self.spy.bytes_read,
+            bytes_written=self.spy.bytes_written,
+        )
+
+
+async def count_operations(folder: Path) -> Mapping[str, Counted]:
+    """The cost of each operation on two tables of two commits; the plan is made for a table in the folder."""
+    clock = FixedClock()
+    spy = SpyStore(MemoryStore(clock=clock))
+    lake = make_lake(spy, clock)
+    counter = _Counter(lake, spy)
+    await set_up_catalog(lake)
+    for identifier in (T, U):
+        await create(lake, identifier.name)
+        for number in range(1, _WARM_COMMITS + 1):
+            sent = request(f"{identifier} {number}")
+            await commit_table(lake, identifier, append(number, number - 1 or None), sent)
+            await lake.background.drain()
+    delta = await create_managed(lake)
+    await lake.background.drain()
+    await add(lake, delta, 1)
+    await list_names(lake, NAMESPACE, kind="table", page_token="", page_size=10)
+
+    await counter.count("load", load(lake, T))
+    await counter.count("commit, append", commit_table(lake, T, append(3, 2), request("3")))
+    await counter.count("commit, append, with a key", commit_table(lake, T, append(4, 3), keyed_request("4")))
+    await counter.count("commit, property", commit_table(lake, T, commit(set_property("a", "b")), request("a")))
+    both = [(T, append(5, 4)), (U, append(3, 2))]
+    await counter.count("transaction, two tables", commit_transaction(lake, "main", both, request("both")))
+    both = [(T, append(6, 5)), (U, append(4, 3))]
+    keyed = commit_transaction(lake, "main", both, keyed_request("both"))
+    await counter.count("transaction, two tables, with a key", keyed)
+    await counter.count("create", create_table(lake, NAMESPACE, table("new"), request("create")))
+    await counter.count("create, with a key", create_table(lake, NAMESPACE, table("newer"), keyed_request("create")))
+    new, renamed = identifier_of("new"), identifier_of("renamed")
+    await counter.count("rename", rename(lake, new, renamed, kind="table", request=request("rename")))
+    await counter.count("drop", drop_name(lake, renamed, kind="table", request=request("drop")))
+    await list_names(lake, NAMESPACE, kind="table", page_token="", page_size=10)
+    await counter.count("list, one page", list_names(lake, NAMESPACE, kind="table", page_token="", page_size=10))
+    await counter.count("Delta commit", add(lake, delta, 2))
+    return {**counter.counted, "plan": await _count_plan(folder)}
+
+
+async def _count_plan(folder: Path) -> Counted:
+    """The second plan of a table on a server that has its manifests in memory."""
+    spy = SpyStore(LocalStore(folder, fsync="never"))
+    fleet = Fleet(folder, store=spy)
+    server = await fleet.serve_table(made_table(fleet.table_folder, 3, 2))
+    await request_plan(server)
+    counter = _Counter(server, spy)
+    await counter.count("plan", request_plan(server))
+    return counter.counted["plan"]

@@ -1,0 +1,109 @@
+"""The budget of storage calls and bytes of each operation: a bucket charges for every call."""
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sandur.operations.tables.commit import commit_table
+from sandur.storage.memory import MemoryStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.fakes.spy_store import SpyStore
+from tests.operations.call_counts import count_operations
+from tests.operations.lakes import make_lake
+from tests.operations.requests import (
+    append,
+    commit,
+    content,
+    create,
+    identifier_of,
+    keyed_request,
+    load,
+    request,
+    set_property,
+    set_up_catalog,
+)
+
+T = identifier_of("t")
+
+
+class Budget(NamedTuple):
+    """Exact calls, and the most bytes that are read and written."""
+
+    reads: int
+    writes: int
+    deletes: int
+    bytes_max: int
+
+
+BUDGETS: Final = {
+    "load": Budget(3, 0, 0, 0),
+    "commit, append": Budget(1, 3, 0, 4_500),
+    "commit, append, with a key": Budget(1, 4, 0, 5_500),
+    "commit, property": Budget(4, 5, 1, 9_000),
+    "transaction, two tables": Budget(4, 10, 1, 15_000),
+    "transaction, two tables, with a key": Budget(4, 10, 0, 16_000),
+    "create": Budget(5, 9, 1, 10_000),
+    "create, with a key": Budget(5, 11, 1, 12_000),
+    "rename": Budget(10, 7, 2, 9_000),
+    "drop": Budget(5, 5, 1, 7_000),
+    "list, one page": Budget(2, 0, 0, 0),
+    "Delta commit": Budget(1, 2, 0, 3_000),
+    "plan": Budget(3, 1, 0, 600),
+}
+
+
+async def test_each_operation_keeps_its_budget_of_calls_and_bytes(tmp_path: Path) -> None:
+    counted = await count_operations(tmp_path)
+
+    calls = {name: (one.reads, one.writes, one.deletes) for name, one in counted.items()}
+    assert calls == {name: budget[:3] for name, budget in BUDGETS.items()}
+    assert not any(one.lists for one in counted.values())
+    for name, one in counted.items():
+        assert one.bytes_read + one.bytes_written <= BUDGETS[name].bytes_max, name
+
+
+async def test_a_commit_reads_the_pointer_before_its_swap_only_beside_another_server() -> None:
+    """C2: the swap confirms the pointer; a server that lost one looks first for a while."""
+    clock = FixedClock()
+    store = MemoryStore(clock=clock)
+    spy = SpyStore(store)
+    server, other = make_lake(spy, clock), make_lake(store, clock)
+    await set_up_catalog(server)
+    uuid = (await create(server, "t")).table_uuid
+    pointer = server.layout.pointer(uuid)
+    await load(server, T)
+    spy.reset()
+    await commit_table(server, T, append(1), request("1"))
+    assert pointer not in spy.keys("get_if_changed")
+
+    await commit_table(other, T, append(2, 1), request("2"))
+    spy.reset()
+    await commit_table(server, T, commit(set_property("a", "1")), request("3"))
+    assert spy.keys("put").count(pointer) == 2  # The first swap is lost, and decided again.
+
+    await commit_table(other, T, append(3, 2), request("4"))
+    spy.reset()
+    await commit_table(server, T, commit(set_property("b", "1")), request("5"))
+
+    assert spy.keys("put").count(pointer) == 1
+    assert {"a": "1", "b": "1"}.items() <= content(await load(other, T))["properties"].items()
+
+
+async def test_a_retry_on_another_server_finds_the_proof_of_a_commit_whose_claim_is_open() -> None:
+    """C8: the answer is the same at once, in the log and by the receipt; nothing is taken over, nothing applied."""
+    clock = FixedClock()
+    store = MemoryStore(clock=clock)
+    server = make_lake(store, clock)
+    await set_up_catalog(server)
+    await create(server, "t", properties={"write.metadata.previous-versions-max": "1"})
+    sent = keyed_request("keyed")
+    first = await commit_table(server, T, commit(set_property("a", "1")), sent)
+
+    for number in range(4):
+        spy = SpyStore(store)
+        again = await commit_table(make_lake(spy, clock), T, commit(set_property("a", "1")), sent)
+        assert again.metadata_location == first.metadata_location
+        assert not [key for key in spy.keys("put") if key.startswith(server.layout.pointers_folder())]
+        await commit_table(server, T, commit(set_property("b", str(number))), request(f"foreign {number}"))
+        await server.background.drain()
+
+    assert content(await load(server, T))["properties"]["b"] == "3"
