@@ -17,8 +17,9 @@ import msgspec
 
 from bench.measurement import Timing, save, show, timed_side_by_side
 from sandur.server.app import App
+from sandur.server.logs import configure_logging
 from sandur.server.process import RunningCatalog
-from sandur.server.serve import GARBAGE_THRESHOLDS, build, configure_logging
+from sandur.server.serve import GARBAGE_THRESHOLDS, build
 from sandur.settings import Settings
 from tests.server.requests import create_table, set_properties
 

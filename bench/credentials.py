@@ -27,8 +27,9 @@ from sandur.clock import SystemClock
 from sandur.operations.counters import CREDENTIALS, Counters
 from sandur.operations.tables.documents import current_document
 from sandur.server.app import App
+from sandur.server.logs import configure_logging
 from sandur.server.process import RunningCatalog
-from sandur.server.serve import GARBAGE_THRESHOLDS, build, configure_logging
+from sandur.server.serve import GARBAGE_THRESHOLDS, build
 from sandur.settings import S3Settings, Settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.locations import connect

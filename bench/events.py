@@ -19,8 +19,9 @@ from bench.measurement import save, show
 from sandur.catalog.records import Head
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts
+from sandur.server.logs import configure_logging
 from sandur.server.process import RunningCatalog
-from sandur.server.serve import build, configure_logging
+from sandur.server.serve import build
 from sandur.settings import Settings
 from tests.events.receivers import Behaviour, Got, receiver
 from tests.server.requests import create_table, set_properties

@@ -18,7 +18,8 @@ from typing import Any, Final
 from bench.measurement import rate, save, show
 from sandur.operations.lineage.ingest import decode_batch
 from sandur.server.app import App
-from sandur.server.serve import build, configure_logging
+from sandur.server.logs import configure_logging
+from sandur.server.serve import build
 from sandur.settings import Settings
 from tests.fakes.openlineage import dataset, input_field, run_event
 

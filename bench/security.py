@@ -32,7 +32,7 @@ from sandur.clock import SystemClock
 from sandur.operations.access import Security
 from sandur.operations.index.lists import list_names
 from sandur.operations.lake import Lakes
-from sandur.server.serve import configure_logging
+from sandur.server.logs import configure_logging
 from sandur.settings import Settings
 from sandur.storage.locations import connect
 from tests.servers.seaweedfs import BUCKET, seaweedfs

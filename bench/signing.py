@@ -30,8 +30,9 @@ from sandur.operations.access import Security
 from sandur.operations.tables.documents import TABLES, load_document
 from sandur.operations.tables.names import resolve_name
 from sandur.server.app import App
+from sandur.server.logs import configure_logging
 from sandur.server.process import RunningCatalog
-from sandur.server.serve import GARBAGE_THRESHOLDS, build, configure_logging
+from sandur.server.serve import GARBAGE_THRESHOLDS, build
 from sandur.settings import Settings
 from sandur.storage.credentials import s3
 from sandur.storage.credentials.signatures import signed_headers

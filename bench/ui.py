@@ -21,7 +21,8 @@ from sandur.catalog.index import Entry, names_scope
 from sandur.operations.index.rebuild import expected_of, read_manifest, write_index
 from sandur.operations.lake import Lake
 from sandur.server.app import App
-from sandur.server.serve import build, configure_logging
+from sandur.server.logs import configure_logging
+from sandur.server.serve import build
 from sandur.settings import Settings
 from sandur.storage.cell import Versioned
 from sandur.storage.memory import MemoryStore

@@ -13,6 +13,8 @@ import msgspec
 from sandur.errors import BadRequest
 
 ENVIRONMENT_PREFIX = "SANDUR_"
+LIFETIME_SECONDS_MAX = 3_600
+"""The longest life of a token of a server."""
 # Not settings: what clients use, and where the Spark tests find their connector.
 _NOT_SETTINGS = frozenset({"SANDUR_PROFILE", "SANDUR_SERVER", "SANDUR_TOKEN", "SANDUR_UC_JARS"})
 

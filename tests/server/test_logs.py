@@ -7,7 +7,7 @@ import sys
 SCRIPT = """
 import logging
 import structlog
-from sandur.server.serve import configure_logging
+from sandur.server.logs import configure_logging
 
 configure_logging("{form}", "{level}")
 log = structlog.get_logger()

@@ -49,6 +49,18 @@ print(sum(name.partition(".")[0] == "sandur" for name in sys.modules), len(sys.m
     assert "Usage" in done.stdout
 
 
+def test_a_process_that_only_watches_its_workers_does_not_import_the_server() -> None:
+    unused = ("uvicorn", "httpx", "jinja2", "jwt", "cryptography", "numpy", "pyarrow", "obstore", "sandur.server.app")
+    script = f"""
+import sys
+import sandur.cli.serve
+print([name for name in {unused} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
 def test_an_invalid_setting_prints_one_line_and_exits_with_code_1(tmp_path: Path) -> None:
     file = tmp_path / "sandur.toml"
     file.write_text("prot = 1")

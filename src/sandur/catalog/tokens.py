@@ -19,11 +19,10 @@ from jwt.algorithms import AllowedPublicKeys, ECAlgorithm
 from sandur.catalog.record_versions import Record
 from sandur.catalog.security import Actor, Caller
 from sandur.errors import Unauthenticated, Unavailable
+from sandur.settings import LIFETIME_SECONDS_MAX
 
 ALGORITHM: Final = "ES256"
 AUDIENCE: Final = "sandur"
-LIFETIME_SECONDS_MAX: Final = 3_600
-"""The longest life of a token of this server."""
 LEEWAY_SECONDS: Final = 60
 TOKEN_CHARS_MAX: Final = 16_384
 

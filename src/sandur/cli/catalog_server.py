@@ -21,8 +21,9 @@ from sandur.errors import Unavailable
 from sandur.operations.containers.catalogs import ensure_default_catalog
 from sandur.server.addresses import bind_socket, port_of
 from sandur.server.identity import Bearer
+from sandur.server.logs import temporary_logging
 from sandur.server.protocol import PlainHttpProtocol
-from sandur.server.serve import build, temporary_logging
+from sandur.server.serve import build
 from sandur.settings import Settings
 from sandur.spark.sessions import Connection
 from sandur.storage.contract import ObjectStore

@@ -13,7 +13,7 @@ from rich.text import Text
 from sandur import __version__
 from sandur.cli.configuration import s3_store
 from sandur.server.addresses import address_of, is_loopback
-from sandur.server.serve import Ports, serve
+from sandur.server.supervisor import Ports, serve
 from sandur.settings import S3Settings, Settings, load_settings
 from sandur.spark import Connection, Versions, session_options
 from sandur.spark.sessions import DEFAULT_REGION, DEFAULT_SPARK, PACKAGES

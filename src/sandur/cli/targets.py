@@ -82,7 +82,8 @@ async def store_session(flags: TargetFlags, clock: Clock, *, access: Access) -> 
     from sandur.operations.containers.catalogs import ensure_default_catalog  # noqa: PLC0415
     from sandur.operations.dry_run import DryRunStore  # noqa: PLC0415
     from sandur.server.identity import bearer_on_store  # noqa: PLC0415
-    from sandur.server.serve import build, temporary_logging  # noqa: PLC0415
+    from sandur.server.logs import temporary_logging  # noqa: PLC0415
+    from sandur.server.serve import build  # noqa: PLC0415
     from sandur.storage.locations import connect  # noqa: PLC0415
     from sandur.storage.probe import reach_store  # noqa: PLC0415
 

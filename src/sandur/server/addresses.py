@@ -8,9 +8,8 @@ import socket
 from collections.abc import Iterator
 from typing import Final
 
-from sandur.catalog.tokens import LIFETIME_SECONDS_MAX
 from sandur.errors import BadRequest, Unsupported
-from sandur.settings import Settings, seconds_of
+from sandur.settings import LIFETIME_SECONDS_MAX, Settings, seconds_of
 
 BACKLOG: Final = 2048
 FILES_RESERVED: Final = 192

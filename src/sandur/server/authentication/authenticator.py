@@ -13,7 +13,6 @@ import msgspec
 from sandur.catalog.security import Authority, Caller
 from sandur.catalog.tokens import (
     AUDIENCE,
-    LIFETIME_SECONDS_MAX,
     ActorClaims,
     OwnClaims,
     read_issuer,
@@ -36,7 +35,7 @@ from sandur.server.identity import (
     Identity,
     identity_of,
 )
-from sandur.settings import Settings, seconds_of
+from sandur.settings import LIFETIME_SECONDS_MAX, Settings, seconds_of
 from sandur.storage.layout import Layout
 
 _VERIFIED_MAX: Final = 10_000
