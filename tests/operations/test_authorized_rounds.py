@@ -5,8 +5,11 @@ from typing import Final
 
 import pytest
 
+from sandur.catalog.index import CATALOGS, namespaces_scope
 from sandur.catalog.privileges import Needs
+from sandur.operations.index.hints import read_ahead
 from sandur.operations.index.lists import list_names
+from sandur.operations.index.rebuild import rebuild
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
@@ -72,6 +75,21 @@ async def test_a_warm_load_stays_one_round(spied: SpiedServer) -> None:
 
     assert isinstance(again, NotModified)
     assert spied.spy.rounds == 1
+
+
+async def test_a_load_on_a_server_that_joins_is_two_rounds(spied: SpiedServer) -> None:
+    for name in ("t", "u"):
+        await commit_table(spied.by_writer("updateTable"), identifier_of(name), append(1), request_of("writer", name))
+    await spied.warm.background.drain()
+    for scope in (CATALOGS, namespaces_scope("main", None)):  # The tests write catalogs without their lists.
+        await rebuild(spied.warm, scope)
+    joining = make_lake(spied.spy, spied.clock, authentication="on")
+    await read_ahead(joining)
+
+    for name in ("t", "u"):
+        spied.spy.reset()
+        await load(spied.by_writer("loadTable", joining), identifier_of(name))
+        assert spied.spy.rounds == 2
 
 
 async def test_a_load_after_a_change_of_the_grants_reads_them_again(spied: SpiedServer) -> None:

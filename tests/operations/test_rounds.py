@@ -2,7 +2,11 @@
 
 import pytest
 
+from sandur.catalog.index import CATALOGS, names_scope, namespaces_scope
 from sandur.catalog.records import Request
+from sandur.errors import NotFound
+from sandur.operations.index.hints import read_ahead
+from sandur.operations.index.rebuild import rebuild
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
@@ -34,6 +38,8 @@ from tests.operations.requests import (
 )
 
 T, U = identifier_of("t"), identifier_of("u")
+MANY = 300
+"""More tables than an index without segments lists."""
 DATA = "memory://store/tables/default/default/main/data/{}"
 
 
@@ -54,6 +60,14 @@ class SpiedServer:
         seen = self.warm.catalog("main").last_seen
         assert seen
         server.catalog("main")._remember(seen)
+        return server
+
+    async def joining(self) -> Lake:
+        """A server that has just started beside the warm one, and has read the lists."""
+        for scope in (CATALOGS, namespaces_scope("main", None)):  # The tests write catalogs without their lists.
+            await rebuild(self.warm, scope)
+        server = self.server()
+        await read_ahead(server)
         return server
 
 
@@ -99,6 +113,40 @@ async def test_a_cold_load_is_two_rounds_with_a_correct_hint_and_three_otherwise
     await load(spied.cold(), T)
 
     assert spied.spy.rounds == 3
+
+
+async def test_a_load_on_a_server_that_joins_is_two_rounds_whatever_was_committed_before(spied: SpiedServer) -> None:
+    names = [f"many-{number:04}" for number in range(MANY)]
+    for name in names:
+        await create(spied.warm, name)
+    for name in names[::7]:
+        await commit_table(spied.warm, identifier_of(name), append(1), request(name))
+    await spied.warm.background.drain()
+    joining = await spied.joining()
+    index = joining.index(names_scope(NAMESPACE)).last_seen
+    assert index
+    assert len(index.value.segments) > 1
+
+    for name in names:
+        spied.spy.reset()
+        loaded = await load(joining, identifier_of(name))
+        assert (spied.spy.rounds, loaded) == (2, await load(spied.warm, identifier_of(name)))
+
+
+async def test_a_stale_index_costs_a_joining_server_a_round_and_nothing_else(spied: SpiedServer) -> None:
+    joining = await spied.joining()
+    await drop_name(spied.warm, T, kind="table", request=request("drop"))
+    await create(spied.warm, "t")
+    await drop_name(spied.warm, U, kind="table", request=request("drop u"))
+    await spied.warm.background.drain()
+    spied.spy.reset()
+
+    loaded = await load(joining, T)
+
+    assert spied.spy.rounds == 3
+    assert loaded == await load(spied.warm, T)
+    with pytest.raises(NotFound):
+        await load(joining, U)
 
 
 @pytest.mark.parametrize("sent", [request("commit"), keyed_request("commit")], ids=["without a key", "keyed"])

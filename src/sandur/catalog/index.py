@@ -198,6 +198,12 @@ def entries_after(entries: Sequence[Entry], last: str | None) -> Sequence[Entry]
     return entries if last is None else entries[bisect.bisect_right(entries, last, key=_name) :]
 
 
+def entry_named(entries: Sequence[Entry], name: str) -> Entry | None:
+    """The entry of a name; None if the entries do not have it."""
+    at = bisect.bisect_left(entries, name, key=_name)
+    return entries[at] if at < len(entries) and entries[at].name == name else None
+
+
 def segment_at(segments: Sequence[SegmentRef], name: str) -> int:
     """The position of the segment a name belongs to."""
     return bisect.bisect_right(segments, name, key=_first) - 1

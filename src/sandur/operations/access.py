@@ -6,10 +6,12 @@ A lake without an access acts for the program itself, and nothing is checked. Ot
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Literal, TypeVar
 
 from sandur.catalog.aliases import NO_ALIASES, Aliases
 from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.index import Entry, Place, entry_named, place_of, segment_at
 from sandur.catalog.privileges import READ_DATA, WRITE_DATA, Chain, Link, Rule, SecurableType
 from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Pointer
 from sandur.catalog.restrictions import refusal
@@ -341,6 +343,31 @@ def remembered_versions(lake: Lake, identifier: Identifier) -> Versions | None:
         (lake.layout.name(identifier), name.version),
         (pointer_cell(lake, name.value).key, record.version),
     )
+
+
+async def read_both(lake: Lake, identifier: Identifier) -> None:
+    """Read a name that this process has not read, and the record that the list index has for it, in one round.
+
+    The index is only a hint: what follows reads both again, as it does for a name that this process knows.
+    """
+    name = lake.name(identifier)
+    if lake.store.has_instant_reads or name.last_seen is not None:
+        return
+    if entry := _indexed(lake.by_keys, lake.layout.aliases.place_by_keys(place_of(identifier))):
+        with suppress(SandurError):  # The read that follows gets the error.
+            await gather_all((name.read(), lake.bound_record(entry.uuid, entry.format or "iceberg").read()))
+
+
+def _indexed(lake: Lake, place: Place) -> Entry | None:
+    """The entry of a name in the index as this process read it last; None if it has not read it."""
+    manifest = lake.index(place.scope).last_seen
+    if manifest is None:
+        return None
+    entries, refs = manifest.value.entries, manifest.value.segments
+    if refs:
+        segment = lake.index_segment(place.scope, refs[segment_at(refs, place.name)].id).last_seen
+        entries = segment.value.entries if segment else ()
+    return entry_named(entries, place.name)
 
 
 async def authorize_name(lake: Lake, found: ResolvedName, *, missing: NotFound, situation: str = "") -> None:

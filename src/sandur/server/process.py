@@ -20,6 +20,7 @@ from sandur.operations.event_feed.streams import EventStreams
 from sandur.operations.identity.bootstrap import AdminSecret, bootstrap
 from sandur.operations.identity.signing_keys import SigningKeys
 from sandur.operations.incidents import reason_of
+from sandur.operations.index.hints import read_ahead
 from sandur.operations.janitors.schedule import Janitors
 from sandur.operations.lake import Lakes
 from sandur.operations.planning.cache import PlanningCache
@@ -121,6 +122,7 @@ class RunningCatalog:
             self._tasks.append(asyncio.create_task(self._keys.refresh_periodically()))
             if made := await bootstrap(lake, self._settings.admin_secret):
                 _announce_admin(made)
+        await read_ahead(lake)
         self._tasks.append(asyncio.create_task(self._update_metrics_periodically()))
         self._tasks.append(asyncio.create_task(self._measure_lag_periodically()))
         self._tasks.append(asyncio.create_task(self._read_format_periodically()))

@@ -30,6 +30,7 @@ from sandur.operations.access import (
     manifest_versions,
     name_chain,
     read_authority,
+    read_both,
     remembered_versions,
     require,
     resolve_authorized,
@@ -358,6 +359,7 @@ async def _known_table(lake: Lake, identifier: Identifier, situation: str) -> Cu
 
 async def _read_table(lake: Lake, identifier: Identifier, situation: str) -> CurrentTable | None:
     """The table as the store has it now; None to read again, because it or the grants changed meanwhile (A2)."""
+    await read_both(lake, identifier)
     confirmed, before = None, remembered_versions(lake, identifier)
     if lake.store.has_instant_reads:
         authority = await read_authority(lake)
@@ -455,7 +457,7 @@ def _names_version(lake: Lake) -> Version | None:
 
 
 async def _confirm_last_head(lake: Lake, identifier: Identifier) -> str | None:
-    """The location of the head that this server saw last, if the file still exists.
+    """The location of the head that this server saw last, if the file still exists; it is read unless it is cached.
 
     `_NOT_SEEN` if this server has not seen the table: then its file is read in this request.
     """
@@ -466,7 +468,12 @@ async def _confirm_last_head(lake: Lake, identifier: Identifier) -> str | None:
     if pointer is None or pointer.value.head is None:
         return None
     location = pointer.value.head.metadata_location
-    return location if await lake.locations.exists(location) else None
+    if location in lake.feature(document_cache).tables:
+        return location if await lake.locations.exists(location) else None
+    with contextlib.suppress(SandurError):  # A later read of the current file gets the error.
+        await load_document(lake, TABLES, location)
+        return location
+    return None
 
 
 async def effective_head(lake: Lake, found: ResolvedName) -> Head:
