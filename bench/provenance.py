@@ -16,6 +16,7 @@ _SERVED: Final = ("avro", "catalog", "delta", "iceberg", "operations", "server",
 MEASURED: Final[Mapping[str, Sequence[str]]] = {
     "audit": ("operations/audit", "server"),
     "calls": ("operations", "storage"),
+    "cold": _SERVED,
     "credentials": ("operations", "server"),
     "delta": _SERVED,
     "events": ("operations/event_feed", "server"),
