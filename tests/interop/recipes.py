@@ -1,4 +1,4 @@
-"""Find and run the recipes of `docs/engines.md`, unchanged except for the address of the server.
+"""Find and run the recipes of `docs/engines.md` and `docs/engines/`, unchanged except for the address of the server.
 
 A recipe is a fenced block below `<!-- recipe: NAME -->`, or `<!-- login: NAME -->` for a server with authentication.
 Python and shell run by themselves; other languages, and engines that need an environment of their own, have a runner of
@@ -21,7 +21,7 @@ import duckdb
 from demo.duckdb_sessions import EXTENSIONS, extension_file
 from tests.interop.matrix import ROOT
 
-PAGE: Final = ROOT / "docs" / "engines.md"
+PAGES: Final = (ROOT / "docs" / "engines.md", *sorted((ROOT / "docs" / "engines").glob("*.md")))
 # The default address of a server: the only text that is replaced.
 DEFAULT_ADDRESS: Final = "127.0.0.1:8181"
 SECONDS_MAX: Final = 280
@@ -47,16 +47,18 @@ class Recipe:
 Runner = Callable[[Recipe, Path], str]
 
 
-def recipes(page: Path = PAGE, *, mark: str = "recipe") -> list[Recipe]:
-    """Every block of the page with this mark; ValueError for a mark without a block, or a name that occurs twice."""
-    text = page.read_text(encoding="utf-8")
+def recipes(*pages: Path, mark: str = "recipe") -> list[Recipe]:
+    """Every block of the pages with this mark; ValueError for a mark without a block, or a name that occurs twice."""
+    found: list[Recipe] = []
     marked = f"^<!-- {mark}:"
-    blocks = re.finditer(marked + _BLOCK, text, re.MULTILINE | re.DOTALL)
-    found = [Recipe(match["name"], match["language"], match["text"]) for match in blocks]
-    if len(found) != len(re.findall(marked, text, re.MULTILINE)):
-        raise ValueError(f"{page.name}: a recipe is marked where no fenced block follows")
-    if len({recipe.name for recipe in found}) != len(found):
-        raise ValueError(f"{page.name}: two recipes have the same name")
+    for page in pages or PAGES:
+        text = page.read_text(encoding="utf-8")
+        blocks = list(re.finditer(marked + _BLOCK, text, re.MULTILINE | re.DOTALL))
+        if len(blocks) != len(re.findall(marked, text, re.MULTILINE)):
+            raise ValueError(f"{page.name}: a recipe is marked where no fenced block follows")
+        found += [Recipe(match["name"], match["language"], match["text"]) for match in blocks]
+        if len({recipe.name for recipe in found}) != len(found):
+            raise ValueError(f"{page.name}: two recipes have the same name")
     return found
 
 

@@ -17,7 +17,7 @@ from tests.interop.engines.environments import (
     python_environment,
 )
 from tests.interop.engines.flink import flink_environment, flink_interpreter
-from tests.interop.recipes import DEFAULT_ADDRESS, PAGE, Recipe, Runner, run_command
+from tests.interop.recipes import DEFAULT_ADDRESS, PAGES, Recipe, Runner, run_command
 
 T = TypeVar("T")
 
@@ -30,11 +30,11 @@ _ON_S3: Final = re.compile(
 
 def s3_recipe(name: str, *, address: str, s3_address: str) -> Recipe:
     """A recipe for a server on S3, with both addresses in their places."""
-    for match in _ON_S3.finditer(PAGE.read_text(encoding="utf-8")):
+    for match in _ON_S3.finditer("\n".join(page.read_text(encoding="utf-8") for page in PAGES)):
         if match["name"] == name:
             text = match["text"].replace(DEFAULT_ADDRESS, address).replace(DEFAULT_S3_ADDRESS, s3_address)
             return Recipe(name, match["language"], text)
-    raise ValueError(f"{PAGE.name}: no recipe on S3 is called {name}")
+    raise ValueError(f"docs/engines: no recipe on S3 is called {name}")
 
 
 def run_bash_beside(interpreter: Path, recipe: Recipe, folder: Path) -> str:

@@ -18,7 +18,7 @@ from tests.interop.server_address import Served
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(3_000)]
 
-PAGE = ROOT / "docs" / "engines.md"
+PAGE = ROOT / "docs" / "engines" / "dbt.md"
 PROJECT = Path(__file__).parent / "dbt_project"
 
 
