@@ -11,7 +11,7 @@ CHROMIUM := .tools/chromium/.ready
 PROMTOOL := .tools/promtool/.ready
 NPM_SERVERS := .tools/azurite/.ready .tools/oidc-provider/.ready
 
-.PHONY: help setup demo test browser slow check serve bench crash simulate interop rck proof grpc-code lock
+.PHONY: help setup demo docs test browser slow check serve bench crash simulate interop rck proof grpc-code lock
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,10 @@ serve: $(READY) ## Start a server on ./sandur-data and show how to connect engin
 
 demo: $(READY) ## Show the main job end to end on a fresh folder
 	@$(BIN)/python -m demo
+
+docs: $(READY) ## Build the documentation site into build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open build/site/index.html"
 
 bench: $(READY) ## Run the benchmarks next to raw calls and peers; results go to bench/results/
 	@$(BIN)/python -m bench

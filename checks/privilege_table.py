@@ -41,8 +41,10 @@ def table() -> str:
     lines = ["| API | operations | on | needs | for some requests |", "|---|---|---|---|---|"]
     for api, routes in APIS.items():
         for needs, operations in _by_needs(routes):
-            further = "; ".join(f"{situation}: {_text(rule)}" for situation, rule in needs.further.items())
-            lines.append(f"| {api} | {', '.join(operations)} | {_securable(needs)} | {_text(needs.rule)} | {further} |")
+            further = "; ".join(f"{situation}: {rule_text(rule)}" for situation, rule in needs.further.items())
+            lines.append(
+                f"| {api} | {', '.join(operations)} | {securable_text(needs)} | {rule_text(needs.rule)} | {further} |"
+            )
     return "\n".join(lines) + "\n"
 
 
@@ -57,11 +59,11 @@ def _by_needs(routes: Sequence[Route]) -> Iterator[tuple[Needs, list[str]]]:
     yield from groups.values()
 
 
-def _securable(needs: Needs) -> str:
+def securable_text(needs: Needs) -> str:
     return "–" if needs.on == "caller" else needs.on.replace("_", " ")
 
 
-def _text(rule: Rule) -> str:
+def rule_text(rule: Rule) -> str:
     if rule.is_visibility:
         return "that it is visible"
     privileges = " and ".join(part for part in (" and ".join(rule.all_of), " or ".join(rule.any_of)) if part)

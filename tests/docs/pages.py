@@ -8,6 +8,8 @@ ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = (
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     ROOT / "proof" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 )

@@ -153,6 +153,8 @@ COMMITS: Final = shape(
     f"{_LATER}",
     key="table_uuid metadata_version commit_key",
 )
+"""One row per commit, under the name that its table has now."""
+
 OWNERS: Final = shape(
     "owners",
     "table_uuid string!, catalog string!, namespace string!, name string!, kind string!",
@@ -163,6 +165,8 @@ OWNERS: Final = shape(
 QUARANTINE: Final = shape(
     "quarantine", "key string!, problem string!, detail string!, size_bytes long!, body string", key="key"
 )
+"""One row per receipt, audit batch or lineage batch that could not be understood, with the reason."""
+
 ACTIVITY: Final = shape(
     "activity",
     """
@@ -171,6 +175,8 @@ ACTIVITY: Final = shape(
     """,
     key="table_uuid day",
 )
+"""One row per table and day: the number of commits by kind and source."""
+
 TIMELINE: Final = shape(
     "timeline",
     """
@@ -180,6 +186,7 @@ TIMELINE: Final = shape(
     """,
     key="table_uuid version commit_key",
 )
+"""One row per version of a table: whether it is current, and whether its predecessor is known."""
 
 _DESCRIBED: Final = """
     comment string, owner string, properties_json string!, created_at timestamptz!, updated_at timestamptz!,
@@ -191,11 +198,14 @@ CATALOGS: Final = shape(
     f"name string!, id string!, root string!, {_DESCRIBED}",
     key="name",
 )
+"""One row per catalog."""
+
 NAMESPACES: Final = shape(
     "namespaces",
     f"catalog string!, namespace string!, id string!, depth int!, {_DESCRIBED}",
     key="catalog namespace",
 )
+"""One row per namespace."""
 
 _NAMED: Final = "catalog string!, namespace string!, name string!, uuid string!"
 
@@ -209,6 +219,8 @@ TABLES: Final = shape(
     """,
     key="catalog namespace name",
 )
+"""One row per table and view, Delta tables included."""
+
 COLUMNS: Final = shape(
     "columns",
     f"""{_NAMED},
@@ -217,16 +229,22 @@ COLUMNS: Final = shape(
     """,
     key="catalog namespace name ordinal",
 )
+"""One row per column at any depth, with its field id."""
+
 SCHEMAS: Final = shape(
     "schema_history",
     f"{_NAMED}, schema_id int!, is_current boolean!, column_count int!, schema_json string!",
     key="catalog namespace name schema_id",
 )
+"""One row per schema that a table has had."""
+
 PARTITION_SPECS: Final = shape(
     "partition_spec_history",
     f"{_NAMED}, spec_id int!, is_default boolean!, field_count int!, spec string!, fields_json string!",
     key="catalog namespace name spec_id",
 )
+"""One row per partition spec that a table has had."""
+
 SNAPSHOTS: Final = shape(
     "snapshots",
     f"""{_NAMED},
@@ -236,6 +254,8 @@ SNAPSHOTS: Final = shape(
     """,
     key="catalog namespace name sequence_number snapshot_id",
 )
+"""One row per snapshot."""
+
 REFS: Final = shape(
     "refs",
     f"""{_NAMED},
@@ -244,6 +264,7 @@ REFS: Final = shape(
     """,
     key="catalog namespace name ref",
 )
+"""One row per branch or tag."""
 
 CHANGES: Final = shape(
     "changes",
