@@ -7,7 +7,14 @@ from typing import Annotated, Final
 import typer
 
 from sandur import __version__
-from sandur.cli import catalog_commands, event_commands, import_commands, maintenance_commands, server_commands
+from sandur.cli import (
+    catalog_commands,
+    event_commands,
+    import_commands,
+    maintenance_commands,
+    server_commands,
+    store_commands,
+)
 from sandur.cli.flags import (
     ConfigOption,
     JsonOption,
@@ -57,6 +64,7 @@ app.add_typer(import_commands.app)
 app.add_typer(server_commands.app)
 app.add_typer(event_commands.app)
 app.add_typer(maintenance_commands.app)
+app.add_typer(store_commands.app)
 
 ProfileOption = Annotated[
     str | None,

@@ -32,8 +32,8 @@ from sandur.settings import Settings
 from sandur.spark.sessions import Connection
 
 ALL: Final = "all"
-NOT_IN_ALL: Final = ("import",)
-"""Jobs that need arguments."""
+NOT_IN_ALL: Final = ("import", "verify")
+"""Jobs that need arguments, or that read every object."""
 
 LEASE_KIND: Final = "pipeline"
 RENEWALS_PER_LEASE: Final = 5

@@ -15,8 +15,9 @@ from sandur.pipeline.jobs.metrics import METRICS
 from sandur.pipeline.jobs.project import PROJECT
 from sandur.pipeline.jobs.rebuild_index import REBUILD_INDEX
 from sandur.pipeline.jobs.reconcile import RECONCILE
+from sandur.pipeline.jobs.verify import VERIFY
 
 _OF_TABLES: Final = (RECONCILE, COMPACT, PROJECT, METRICS, HEALTH, MAINTAIN)
-_ALL: Final = (*_OF_TABLES, AUDIT_JOB, LINEAGE_JOB, REBUILD_INDEX, COLLECT_GARBAGE, IMPORT)
+_ALL: Final = (*_OF_TABLES, AUDIT_JOB, LINEAGE_JOB, REBUILD_INDEX, COLLECT_GARBAGE, VERIFY, IMPORT)
 
 JOBS: Final[Mapping[str, Job]] = {job.name: job for job in _ALL}

@@ -1,0 +1,1 @@
+"""What must hold in a store (docs/protocol.md), decided on values."""

@@ -1,0 +1,48 @@
+"""`sandur verify`, `sandur backup`, `sandur restore` and `sandur doctor` on folders, as a shell sees them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import User
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    folder = tmp_path / "store"
+    user = User(tmp_path / "maker")
+    assert user.run("catalog", "create", "sales", "--store", str(folder)).code == 0
+    assert user.run("create", "namespace", "sales.north", "--store", str(folder)).code == 0
+    made = user.run("create", "table", "sales.north.orders", "--columns", "id BIGINT", "--store", str(folder))
+    assert made.code == 0, made.err
+    return folder
+
+
+def test_verify_says_what_is_damaged_and_what_to_do(user: User, store: Path) -> None:
+    sound = user.run("verify", "--store", str(store))
+    (name,) = store.glob("**/names/sales/north/orders.json")
+    name.write_text("{")
+    damaged = user.run("verify", "--store", str(store))
+    report = json.loads(user.run("verify", "--store", str(store), "--json").out)
+
+    assert (sound.code, sound.out) == (0, "")
+    assert "0 damage, 0 repairable" in sound.err
+    assert damaged.code == 1
+    assert "unreadable-record" in damaged.out
+    assert "restore the object from a backup" in damaged.out
+    kinds = {one["kind"]: one["severity"] for one in report["findings"]}
+    assert kinds["unreadable-record"] == "damage"
+    assert report["damage"] == len([one for one in report["findings"] if one["severity"] == "damage"])
+
+
+def test_verify_has_an_exit_code_of_its_own_for_what_can_be_repaired(user: User, store: Path) -> None:
+    (index,) = store.glob("**/index/tables/sales/north.v1.json")
+    index.write_text("{")
+
+    broken = user.run("verify", "--store", str(store))
+    rebuilt = user.run("index", "rebuild", "--store", str(store))
+    after = user.run("verify", "--store", str(store))
+
+    assert (broken.code, "sandur index rebuild" in broken.out) == (8, True)
+    assert (rebuilt.code, after.code) == (0, 0)
