@@ -78,7 +78,7 @@ demo: $(READY) ## Show the main job end to end on a fresh folder
 	@$(BIN)/python -m demo
 
 docs: $(READY) ## Build the documentation site into build/site
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open build/site/index.html"
 
 bench: $(READY) ## Run the benchmarks next to raw calls and peers; results go to bench/results/
