@@ -25,6 +25,7 @@ BENCHMARKS: Final = (
     "maintenance",
     "ui",
     "health",
+    "scale",
 )
 
 

@@ -10,9 +10,11 @@ import msgspec
 
 from sandur.catalog.events import Source
 from sandur.catalog.identifiers import Identifier
+from sandur.catalog.location_claims import LocationsComplete
+from sandur.catalog.record_versions import NEWEST, StoreFormat
 from sandur.catalog.records import Catalog, Head, NameRecord, NamespaceRecord, Pointer
 from sandur.operations.receipts import commit_key_of, receipt_key, receipt_of, tried_of
-from sandur.storage.layout import Layout
+from sandur.storage.layout import LOCATIONS_COMPLETE, STORE_FORMAT, Layout
 from sandur.storage.locations import address_of
 
 START_MS: Final = 1_767_225_600_000
@@ -37,6 +39,13 @@ class Made:
         self._folders: set[str] = set()
         self._put(self.layout.catalog("main"), Catalog(name="main", id="main", root=f"{self._address}/tables/main"))
 
+    def as_new(self) -> None:
+        """Mark the store as one of this release: nothing is to be migrated."""
+        self._put(
+            STORE_FORMAT, StoreFormat(major=NEWEST.major, minor=NEWEST.minor, state="steady", changed_ms=START_MS)
+        )
+        self._put(LOCATIONS_COMPLETE, LocationsComplete(completed_ms=START_MS))
+
     def receipts(self, count: int) -> None:
         """Receipts of `count` commits, COMMITS_PER_TABLE per table; each table's receipts are a chain."""
         for number in range(-(-count // COMMITS_PER_TABLE)):
@@ -45,11 +54,11 @@ class Made:
                 key = receipt_key(self.layout, tried_of(head))
                 self._put(key, receipt_of(_uuid(number), head))
 
-    def tables(self, count: int) -> None:
+    def tables(self, count: int, *, per_namespace: int = TABLES_PER_NAMESPACE, has_receipts: bool = False) -> None:
         """Tables with names, pointers and metadata files of twenty columns and ten snapshots."""
         for number in range(count):
-            namespace = ("sales", f"n{number // TABLES_PER_NAMESPACE}")
-            if number % TABLES_PER_NAMESPACE == 0:
+            namespace = ("sales", f"n{number // per_namespace}")
+            if number % per_namespace == 0:
                 self._namespaces(namespace)
             uuid = _uuid(number)
             head = next(self._heads(number, 1))
@@ -59,6 +68,8 @@ class Made:
             self._put(self.layout.pointer(uuid), Pointer(uuid=uuid, table_uuid=uuid, state="live", head=head))
             path = head.metadata_location.removeprefix("file://")
             self._write(path, _metadata(uuid, path.rpartition("/metadata/")[0]))
+            if has_receipts:
+                self._put(receipt_key(self.layout, tried_of(head)), receipt_of(uuid, head))
 
     def _namespaces(self, levels: tuple[str, ...]) -> None:
         for depth in range(1, len(levels) + 1):
@@ -96,6 +107,17 @@ class Made:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         os.write(descriptor, data)
         os.close(descriptor)
+
+
+class MadeInMemory(Made):
+    """The same content as objects by key. `root` is only a part of the addresses."""
+
+    def __init__(self, root: Path) -> None:
+        self.objects: dict[str, bytes] = {}
+        super().__init__(root)
+
+    def _write(self, path: str, data: bytes) -> None:
+        self.objects[path.removeprefix(f"{self.root}/")] = data
 
 
 def _uuid(number: int) -> str:

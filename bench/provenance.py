@@ -26,6 +26,7 @@ MEASURED: Final[Mapping[str, Sequence[str]]] = {
     "maintenance": ("catalog/maintenance", "operations/maintenance", "pipeline"),
     "pipeline": ("pipeline", "operations", "storage"),
     "planning": ("avro", "iceberg", "operations/planning"),
+    "scale": _SERVED,
     "security": _SERVED,
     "server": _SERVED,
     "signing": ("operations/credentials", "server", "storage/credentials"),

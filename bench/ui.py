@@ -90,13 +90,13 @@ async def _page(app: App, path: str, requests: int) -> tuple[float, int]:
     """The median of the CPU time in milliseconds, and the size of the page."""
     answer = _Answer()
     for _ in range(3):
-        answer = await _send(app, "GET", path)
+        answer = await send(app, "GET", path)
         if answer.status != _OK:
             raise SystemExit(f"bench: {path} answered {answer.status}")
     taken = []
     for _ in range(requests):
         began = time.process_time()
-        answer = await _send(app, "GET", path)
+        answer = await send(app, "GET", path)
         taken.append((time.process_time() - began) * 1_000)
     return statistics.median(taken), len(answer.body)
 
@@ -104,15 +104,15 @@ async def _page(app: App, path: str, requests: int) -> tuple[float, int]:
 async def _populate(app: App, lake: Lake, tables: int) -> None:
     """Two namespaces, a table with a history, and many names in the index alone."""
     for name in ("small", "large"):
-        await _send(app, "POST", "/v1/main/namespaces", {"namespace": [name]})
+        await send(app, "POST", "/v1/main/namespaces", {"namespace": [name]})
     properties = {"write.metadata.previous-versions-max": "1000"}
     body = create_table("history", properties=properties)
-    made = msgspec.json.decode((await _send(app, "POST", "/v1/main/namespaces/small/tables", body)).body)["metadata"]
+    made = msgspec.json.decode((await send(app, "POST", "/v1/main/namespaces/small/tables", body)).body)["metadata"]
     parent: int | None = None
     for number in range(1, _SNAPSHOTS + 1):
         commit = add_snapshot(made, snapshot_id=number, parent=parent, number=number)
         commit["updates"][0]["snapshot"]["summary"] |= {"total-records": str(number), "added-records": "1"}
-        await _send(app, "POST", "/v1/main/namespaces/small/tables/history", commit)
+        await send(app, "POST", "/v1/main/namespaces/small/tables/history", commit)
         parent = number
     await lake.background.drain()
     for name, count in (("small", _SMALL - 1), ("large", tables)):
@@ -172,7 +172,7 @@ async def _publish(store: MemoryStore, tables: int) -> None:
     await publish(store, datasets, published_ms=_DAY_MS)
 
 
-async def _send(app: App, method: str, path: str, body: object = None) -> _Answer:
+async def send(app: App, method: str, path: str, body: object = None) -> _Answer:
     """One request as uvicorn passes it on."""
     answer, data = _Answer(), b"" if body is None else msgspec.json.encode(body)
     headers = [(b"host", b"localhost"), (b"content-length", b"%d" % len(data)), (b"content-type", b"application/json")]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sandur.errors import BadRequest, SwapLost, Unavailable
-from sandur.storage.contract import ABSENT, Stored, Version
+from sandur.storage.contract import ABSENT, Stored, Version, list_pages
 from sandur.storage.local import Fsync, LocalStore
 
 FUTURE_NS = 4_000_000_000_000_000_000
@@ -45,6 +45,22 @@ async def test_the_stores_own_folder_is_not_listed(store: LocalStore) -> None:
     for prefix in (".sandur/", ".sandur/locks/"):
         with pytest.raises(BadRequest):
             await store.list(prefix)
+
+
+async def test_pages_of_a_large_folder_are_its_sorted_keys_for_every_size(tmp_path: Path) -> None:
+    """A small page of a large folder is found without sorting it; empty folders in between are left out."""
+    store = LocalStore(tmp_path / "store", fsync="never")
+    names = [f"{number * 7_919 % 1_000_003:06}" for number in range(150)]
+    below = {f"f/{name}-d/{one}" for name in names[:40] for one in ("a", "b/c")}
+    keys = sorted({f"f/{name}" for name in names} | below)
+    for key in keys:
+        await store.put(key, b"1", expected=ABSENT)
+    for name in names[:60]:
+        (tmp_path / "store" / "f" / f"{name}-empty").mkdir()
+
+    for limit in (1, 2, 7, 20, 1_000):
+        pages = [page async for page in list_pages(store, "f/", limit=limit)]
+        assert [listed.key for page in pages for listed in page] == keys
 
 
 async def test_names_similar_to_the_stores_own_folder_are_valid_keys(store: LocalStore) -> None:

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, ObjectStore, list_all
+from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, ObjectStore, list_all, list_pages
+from sandur.storage.memory import MemoryStore
 from tests.contract.conftest import STORES
+from tests.fakes.spy_store import SpyStore
 
 AT_ONCE_MAX = 64
 
@@ -171,3 +173,16 @@ async def test_ten_thousand_keys_are_listed_in_order_page_by_page(store: ObjectS
     assert len(await store.list("")) == LIST_LIMIT_MAX
     assert await page_keys(store, "n/3/", after="n/3/05001.json", limit=2) == ["n/3/05008.json", "n/3/05015.json"]
     assert await paged_keys(store, "n/6/", limit=700) == [key for key in keys if key.startswith("n/6/")]
+
+
+async def test_pages_of_a_whole_listing_grow_and_repeat_nothing() -> None:
+    store = SpyStore(MemoryStore())
+    keys = [f"f/{number:05}" for number in range(5 * LIST_LIMIT_MAX)]
+    await fill(store, keys)
+    store.reset()
+
+    pages = [page async for page in list_pages(store, "f/")]
+
+    assert [listed.key for page in pages for listed in page] == keys
+    assert [len(page) for page in pages] == [1_000, 2_000, 2_000]
+    assert len(store.calls) == len(pages)

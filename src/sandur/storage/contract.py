@@ -60,6 +60,7 @@ class Folders(Protocol):
 
 
 LIST_LIMIT_MAX: Final = 1_000
+GROWN_LIST_MAX: Final = 32_000
 GETS_AT_ONCE_MAX: Final = 64
 
 
@@ -140,12 +141,17 @@ async def list_all(store: ObjectStore, prefix: str) -> "list[Listed]":
 
 
 async def list_pages(
-    store: ObjectStore, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX
+    store: ObjectStore, prefix: str, *, after: str | None = None, limit: int | None = None
 ) -> "AsyncIterator[Sequence[Listed]]":
-    """As `list_all`, one page of at most `limit` objects at a time, from the key `after` on."""
+    """As `list_all`, one page of at most `limit` objects at a time, from the key `after` on.
+
+    Without a limit the pages grow: a file system reads a whole folder for each of its pages.
+    """
+    size = limit or LIST_LIMIT_MAX
     while True:
-        page = await store.list(prefix, after=after, limit=limit)
+        page = await store.list(prefix, after=after, limit=size)
         yield page
-        if len(page) < limit:
+        if len(page) < size:
             return
         after = page[-1].key
+        size = limit or min(2 * size, GROWN_LIST_MAX)

@@ -8,6 +8,7 @@ engines read and write files next to the catalog's own.
 import asyncio
 import contextlib
 import fcntl
+import heapq
 import os
 import stat
 import sys
@@ -37,6 +38,7 @@ _INLINE_READ_BYTES_MAX: Final = 1 << 20
 _FOLDER_TRIES_MAX: Final = 100
 _REMOVED_FOLDERS_MAX: Final = 1_000
 _PATHS_MAX: Final = 20_000
+_SORTED_SHARE: Final = 8
 _LEFTOVER_AGE_SECONDS: Final = 24 * 3600
 
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
@@ -159,7 +161,7 @@ class LocalStore:
             after = None
         behind = None if after is None else after[len(prefix) :]
         try:
-            found = await self._in_thread(lambda: list(islice(self._walk(prefix, behind), limit)))
+            found = await self._in_thread(lambda: list(islice(self._walk(prefix, behind, limit), limit)))
         except OSError as error:
             raise Unavailable(f"folder {prefix}: cannot be listed: {error}") from error
         if not found:
@@ -323,22 +325,25 @@ class LocalStore:
             else:
                 return
 
-    def _walk(self, prefix: str, after: str | None) -> Iterator[Listed]:
-        """The files below the folder in the byte order of their keys, starting behind `after` (relative to it)."""
+    def _walk(self, prefix: str, after: str | None, wanted: int) -> Iterator[Listed]:
+        """The files below the folder in the byte order of their keys, starting behind `after` (relative to it).
+
+        The caller takes about `wanted` of them.
+        """
         try:
             with os.scandir(self._prefix + prefix) as entries:
-                names = sorted(entry.name + "/" if entry.is_dir() else entry.name for entry in entries)
+                names = [entry.name + "/" if entry.is_dir() else entry.name for entry in entries]
         except _NOT_THERE:
             return
-        for name in names:
+        if after is not None:
+            names = [name for name in names if name > after or (name.endswith("/") and after.startswith(name))]
+        for name in _in_order(names, wanted):
             if not prefix and name == INTERNALS + "/":
                 continue
             if name.endswith("/"):
-                if after is None or after < name:
-                    yield from self._walk(prefix + name, None)
-                elif after.startswith(name):
-                    yield from self._walk(prefix + name, after[len(name) :])
-            elif (after is None or name > after) and (status := _status(self._prefix + prefix + name)):
+                behind = after[len(name) :] if after is not None and after.startswith(name) else None
+                yield from self._walk(prefix + name, behind, wanted)
+            elif status := _status(self._prefix + prefix + name):
                 yield _listed(prefix + name, status)
 
     def _remove_leftovers(self) -> None:
@@ -358,6 +363,15 @@ def _run(function: Callable[[], T], future: "asyncio.Future[T]", loop: asyncio.A
         settle = partial(future.set_exception, error)
     if not loop.is_closed():  # Nothing waits on a closed loop.
         loop.call_soon_threadsafe(lambda: None if future.done() else settle())
+
+
+def _in_order(names: list[str], wanted: int) -> Iterator[str]:
+    """The names in order. If about `wanted` of many are taken, the others are not sorted."""
+    if len(names) > _SORTED_SHARE * wanted:
+        first = heapq.nsmallest(wanted, names)
+        yield from first
+        names = [name for name in names if name > first[-1]]
+    yield from sorted(names)
 
 
 def _status(path: str) -> os.stat_result | None:

@@ -28,6 +28,7 @@ from sandur.operations.janitors import metadata
 from sandur.operations.janitors.leftovers import COMMITTED_RECEIPTS, visit_receipt
 from sandur.operations.janitors.sweep import (
     DAY_MS,
+    LISTED_AT_ONCE,
     PAGES_MAX,
     VISITS_AT_ONCE,
     OnError,
@@ -40,7 +41,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import Completeness, is_anothers
 from sandur.settings import seconds_of
 from sandur.storage.cell import gather_in_batches
-from sandur.storage.contract import LIST_LIMIT_MAX, Listed, list_pages
+from sandur.storage.contract import Listed, list_pages
 
 T = TypeVar("T")
 
@@ -204,7 +205,8 @@ class _Run:
     async def _ownerless(self, after: str) -> str | None:
         """First metadata files in folders without an owner: creations that died before they wrote a pointer."""
         lake, pages = self._lake, 0
-        async for page in list_pages(lake.store, lake.layout.tables_folder(), after=after or None):
+        folder = lake.layout.tables_folder()
+        async for page in list_pages(lake.store, folder, after=after or None, limit=LISTED_AT_ONCE):
             for listed in filter(self._is_old_first_file, page):
                 if self._room <= 0:
                     return after
@@ -214,7 +216,7 @@ class _Run:
                     await self._remove("died_creates", location, metadata.garbage_without_owner(lake, location))
                 after = listed.key
             pages += 1
-            if pages == PAGES_MAX and len(page) == LIST_LIMIT_MAX:
+            if pages == PAGES_MAX and len(page) == LISTED_AT_ONCE:
                 return page[-1].key
             after = page[-1].key if page else after
         return None

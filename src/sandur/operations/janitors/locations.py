@@ -23,7 +23,7 @@ from sandur.operations.transactions.resolution import effective_record
 from sandur.operations.unity.registry import external_holder
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Versioned
-from sandur.storage.contract import Listed, Version, list_pages
+from sandur.storage.contract import LIST_LIMIT_MAX, Listed, Version, list_pages
 from sandur.storage.layout import LOCATION_CLAIMS, parse_location_claim
 
 MIGRATE: Final = "locations"
@@ -102,7 +102,8 @@ class _Migration:
         for folder, visit in sorted(self._folders().items()):
             if after > folder and not after.startswith(folder):
                 continue
-            async for page in list_pages(self._lake.store, folder, after=after if after.startswith(folder) else None):
+            begin = after if after.startswith(folder) else None
+            async for page in list_pages(self._lake.store, folder, after=begin, limit=LIST_LIMIT_MAX):
                 for listed in page:
                     await self._guard(listed.key, visit(listed.key))
                 room -= len(page)

@@ -9,14 +9,15 @@ from sandur.errors import SandurError, SwapLost
 from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned, gather_in_batches
-from sandur.storage.contract import LIST_LIMIT_MAX, Listed, ObjectStore
+from sandur.storage.contract import Listed, ObjectStore
 from sandur.storage.layout import TENANT_PREFIX, Layout, layout_of
 
 T = TypeVar("T", bound=Record)
 
 DAY_MS: Final = 86_400_000
 VISITS_AT_ONCE: Final = 16
-PAGES_MAX: Final = 100
+LISTED_AT_ONCE: Final = 10_000
+PAGES_MAX: Final = 10
 LAKES_MAX: Final = 10_000
 
 Outcome = Literal["removed", "settled", "kept", "changed", "failed"]
@@ -74,7 +75,7 @@ async def sweep(lake: Lake, janitor: Janitor, *, position: str, on_error: OnErro
             return "failed"
 
     for _ in range(PAGES_MAX):
-        page = await lake.store.list(folder, after=position or None)
+        page = await lake.store.list(folder, after=position or None, limit=LISTED_AT_ONCE)
         old = [listed for listed in page if is_older(lake, listed, age_ms)]
         if age_max_ms is not None:
             old = [listed for listed in old if not is_older(lake, listed, age_max_ms)]
@@ -82,7 +83,7 @@ async def sweep(lake: Lake, janitor: Janitor, *, position: str, on_error: OnErro
         counts.update(await gather_in_batches(old[:room], visit, at_once=VISITS_AT_ONCE))
         if len(old) > room:
             return Swept(counts, old[room - 1].key if room else position)
-        if len(page) < LIST_LIMIT_MAX:
+        if len(page) < LISTED_AT_ONCE:
             return Swept(counts, "")
         position = page[-1].key
     return Swept(counts, position)

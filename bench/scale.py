@@ -1,0 +1,234 @@
+"""What an operation costs by the number of tables: storage calls, rounds, bytes, CPU time, and memory of the process.
+
+Each size is a process of its own, with a store in memory that behaves as a bucket: every read is a call. Its objects
+are written directly, and are ten days old. `spread` has 1,000 tables in each namespace, `one` has all of them in one.
+"""
+
+import argparse
+import asyncio
+import gc
+import os
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bench.generated import TABLES_PER_NAMESPACE, MadeInMemory
+from bench.measurement import save, show
+from bench.pipeline import numbers
+from bench.processes import forget_largest, largest_mib
+from bench.ui import send
+from sandur.catalog.identifiers import Namespace
+from sandur.catalog.index import names_scope, namespaces_scope
+from sandur.clock import SystemClock
+from sandur.operations.browse import list_contents
+from sandur.operations.index.rebuild import rebuild
+from sandur.operations.janitors.schedule import run_janitors
+from sandur.operations.lake import Lake
+from sandur.server.app import App
+from sandur.server.serve import RunningCatalog, build, configure_logging
+from sandur.settings import Settings
+from sandur.storage.contract import Stored, Version
+from sandur.storage.memory import MemoryStore
+from tests.fakes.spy_store import SpyStore
+from tests.server.requests import create_table, set_properties
+
+SPREAD: Final = (1_000, 10_000, 100_000, 1_000_000)
+IN_ONE: Final = (1_000, 10_000, 100_000)
+PAGE: Final = 100
+_OK: Final = (200, 204)
+_TIMES: Final = 20
+_AGE_DAYS: Final = 10
+_DAY_MS: Final = 86_400_000
+_ROOT: Final = Path("/bench/store")
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """One operation: the medians of its storage calls, sequential rounds, bytes and CPU time."""
+
+    calls: float
+    rounds: float
+    read_kb: float
+    written_kb: float
+    cpu_ms: float
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """One size, and the memory that the server needed at most beside the store."""
+
+    shape: str
+    tables: int
+    server_mib: int
+    operations: Mapping[str, Cost]
+    load: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench scale", description=__doc__)
+    parser.add_argument("--spread", type=numbers, default=SPREAD, help="sizes with 1,000 tables per namespace")
+    parser.add_argument("--in-one", type=numbers, default=IN_ONE, help="sizes in one namespace")
+    parser.add_argument("--json", type=Path, help="the result file; the default is bench/results/scale.json")
+    options, _ = parser.parse_known_args()
+    found: list[Measured] = []
+    for shape, sizes in (("spread", options.spread), ("one", options.in_one)):
+        for count in sizes:
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
+                found.append(processes.submit(_measured, shape, count).result())
+            print(f"{shape} {count:,}: measured", flush=True)
+            save("scale", {"settings": {"store": "memory as a bucket"}, "sizes": found}, file=options.json)
+    for shape in ("spread", "one"):
+        _show([one for one in found if one.shape == shape])
+
+
+def _show(found: Sequence[Measured]) -> None:
+    if not found:
+        return
+    rows: list[Sequence[object]] = [
+        (name, *(_text(one.operations[name]) for one in found)) for name in found[0].operations
+    ]
+    rows.append(("memory of the server, MiB", *(one.server_mib for one in found)))
+    title = "1,000 tables per namespace" if found[0].shape == "spread" else "all tables in one namespace"
+    show(f"{title}: calls, rounds, kB read, CPU ms", ("", *(f"{one.tables:,}" for one in found)), rows)
+
+
+def _text(cost: Cost) -> str:
+    return f"{cost.calls:,.0f} · {cost.rounds:.0f} · {cost.read_kb:,.0f} · {cost.cpu_ms:,.1f}"
+
+
+class Filled(MemoryStore):
+    """A store that begins with these objects."""
+
+    def __init__(self, objects: Mapping[str, bytes], written_ms: int) -> None:
+        super().__init__()
+        self._objects = {
+            key: (Stored(data, Version(f"0-{number}")), written_ms)
+            for number, (key, data) in enumerate(objects.items())
+        }
+        self._sorted_keys = sorted(objects)
+
+    async def close(self) -> None:
+        """Keep everything: the next server uses the same store."""
+
+
+def _measured(shape: str, count: int) -> Measured:
+    configure_logging("text", "error")
+    return asyncio.run(_Scale(shape, count).run())
+
+
+class _Scale:
+    """One server on one store."""
+
+    def __init__(self, shape: str, count: int) -> None:
+        self._shape, self._count = shape, count
+        self._per_namespace = TABLES_PER_NAMESPACE if shape == "spread" else count
+        made = MadeInMemory(_ROOT)
+        made.as_new()
+        made.tables(count, per_namespace=self._per_namespace, has_receipts=True)
+        self._content = Filled(made.objects, SystemClock().now_ms() - _AGE_DAYS * _DAY_MS)
+        self._settings = Settings(store=str(_ROOT), janitors=False, log_level="error")
+        self._costs: dict[str, Cost] = {}
+
+    async def run(self) -> Measured:
+        gc.collect()
+        forget_largest(os.getpid())
+        before_mib = largest_mib(os.getpid())
+        _, catalog = await self._started()
+        lake = catalog.lakes.lake("default", "default")
+        middle = Namespace("main", ("sales", f"n{self._count // self._per_namespace // 2}"))
+        await self._cost("rebuild the index of a namespace", 1, lambda _: rebuild(lake, names_scope(middle)))
+        await self._cost(
+            "rebuild the index of namespaces",
+            1,
+            lambda _: rebuild(lake, namespaces_scope("main", Namespace("main", ("sales",)))),
+        )
+        await catalog.close()
+        app, catalog = await self._started()  # Nothing is cached.
+        await self._requests(app, catalog, middle)
+        await self._cost("janitor round", 1, lambda _: self._janitors(catalog))
+        await catalog.close()
+        return Measured(
+            shape=self._shape,
+            tables=self._count,
+            server_mib=largest_mib(os.getpid()) - before_mib,
+            operations=self._costs,
+            load=round(os.getloadavg()[1], 1),
+        )
+
+    async def _started(self) -> tuple[App, RunningCatalog]:
+        self._store = SpyStore(self._content)
+        app, catalog = build(self._settings, store=self._store)
+        await catalog.start()
+        return app, catalog
+
+    async def _requests(self, app: App, catalog: RunningCatalog, middle: Namespace) -> None:
+        inside = f"/v1/main/namespaces/{'%1F'.join(middle.levels)}/tables"
+        first = int(middle.levels[1].removeprefix("n")) * self._per_namespace
+        half = first + self._per_namespace // 2
+
+        async def request(method: str, path: str, body: object = None) -> bytes:
+            answer = await send(app, method, path, body)
+            if answer.status not in _OK:
+                raise SystemExit(f"bench: {method} {path} answered {answer.status}: {answer.body[:300]!r}")
+            return answer.body
+
+        def table(number: int) -> str:
+            return f"{inside}/t{half + number:07d}"
+
+        page = f"{inside}?pageSize={PAGE}&pageToken="
+        token = ""
+        for _ in range(min(self._per_namespace // PAGE // 2, 20)):
+            token = msgspec.json.decode(await request("GET", page + token))["next-page-token"]
+        lake = catalog.lakes.lake("default", "default")
+        await lake.background.drain()
+        steps: Mapping[str, tuple[int, Callable[[int], Awaitable[object]]]] = {
+            "load, cold": (_TIMES, lambda one: request("GET", table(one))),
+            "load, warm": (_TIMES, lambda one: request("GET", table(one))),
+            "list, first page": (_TIMES, lambda _: request("GET", page)),
+            "list, a middle page": (_TIMES, lambda _: request("GET", page + token)),
+            "list from a prefix on": (
+                _TIMES,
+                lambda _: list_contents(lake, middle, page_size=PAGE, begins=f"t{half:07d}"),
+            ),
+            "list, whole namespace": (3, lambda _: request("GET", inside)),
+            "list namespaces, first page": (
+                _TIMES,
+                lambda _: request("GET", f"/v1/main/namespaces?parent=sales&pageSize={PAGE}&pageToken="),
+            ),
+            "commit": (_TIMES, lambda one: request("POST", table(one), set_properties(a=str(one)))),
+            "create": (_TIMES, lambda one: request("POST", inside, create_table(f"t{half:07d}-new{one}"))),
+            "drop": (_TIMES, lambda one: request("DELETE", f"{inside}/t{half:07d}-new{one}")),
+        }
+        for name, (times, step) in steps.items():
+            await self._cost(name, times, step, lake)
+
+    async def _janitors(self, catalog: RunningCatalog) -> None:
+        lake = catalog.lakes.fresh_lake(catalog.lakes.lake("default", "default").layout)
+        await run_janitors(lake, {}, on_error=lambda _key, _error: None)
+
+    async def _cost(
+        self, name: str, times: int, step: Callable[[int], Awaitable[object]], lake: Lake | None = None
+    ) -> None:
+        """Run the step `times` times; what it does after its answer is counted with it."""
+        found: dict[str, list[float]] = {field: [] for field in Cost.__struct_fields__}
+        for number in range(times):
+            self._store.reset()
+            cpu = time.process_time()
+            await step(number)
+            rounds = self._store.rounds
+            if lake:
+                await lake.background.drain()
+            found["cpu_ms"].append((time.process_time() - cpu) * 1_000)
+            found["calls"].append(len(self._store.calls))
+            found["rounds"].append(rounds)
+            found["read_kb"].append(self._store.bytes_read / 1_000)
+            found["written_kb"].append(self._store.bytes_written / 1_000)
+        self._costs[name] = Cost(**{field: round(statistics.median(values), 2) for field, values in found.items()})
+
+
+if __name__ == "__main__":
+    main()
