@@ -31,7 +31,9 @@ from sandur.operations.index.rebuild import rebuild
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.lake import Lake
 from sandur.server.app import App
-from sandur.server.serve import RunningCatalog, build, configure_logging
+from sandur.server.logs import configure_logging
+from sandur.server.process import RunningCatalog
+from sandur.server.serve import build
 from sandur.settings import Settings
 from sandur.storage.contract import Stored, Version
 from sandur.storage.memory import MemoryStore
