@@ -34,13 +34,22 @@ DELTA: Final[Sequence[str]] = (
 
 
 def external_statements(folder: str) -> Sequence[str]:
-    """Tables at paths, which no catalog coordinates: the agent knows them by their locations."""
-    a, b = (f"delta.`{folder}/{name}`" for name in "ab")
+    """Tables at paths, which no catalog coordinates: the agent knows them by their locations.
+
+    It reports the version of a MERGE only for a table with a name in the session's own catalog.
+    """
+    a, b, c = (f"delta.`{folder}/{name}`" for name in "abc")
     return (
         f"CREATE TABLE {a} (id BIGINT, text STRING) USING delta",
         f"INSERT INTO {a} VALUES (1, 'one'), (2, 'two')",
         f"CREATE TABLE {b} (id BIGINT, text STRING) USING delta",
         f"INSERT INTO {b} SELECT id, upper(text) AS text FROM {a}",
+        f"INSERT OVERWRITE {b} SELECT id, lower(text) AS text FROM {a}",
+        f"CREATE TABLE {c} USING delta AS SELECT id, upper(text) AS text FROM {a}",
+        "CREATE SCHEMA d",
+        *(f"CREATE TABLE d.{name} USING delta LOCATION '{folder}/{name}'" for name in "ab"),
+        """MERGE INTO d.b t USING d.a s ON t.id = s.id
+           WHEN MATCHED THEN UPDATE SET text = s.text WHEN NOT MATCHED THEN INSERT *""",
     )
 
 
@@ -71,6 +80,8 @@ def main(url: str, folder: str, kind: str, jars: str) -> None:
         spark.sql(statement).collect()
     if kind == "iceberg":
         stream(spark, folder)
+    if kind == "external":
+        stream_delta(spark, folder)
     spark.stop()  # The agent sends its last events here.
 
 
@@ -85,6 +96,17 @@ def stream(spark: SparkSession, folder: str) -> None:
         query = source.writeStream.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
         query.foreachBatch(append).start().awaitTermination()
         spark.sql("INSERT INTO lake.sales.updates VALUES (9, 'FO', 1.0)")
+
+
+def stream_delta(spark: SparkSession, folder: str) -> None:
+    """A stream from one Delta table into another, by the name of the session."""
+
+    def append(batch: DataFrame, _number: int) -> None:
+        batch.writeTo("d.b").append()
+
+    source = spark.readStream.format("delta").load(f"{folder}/a")
+    query = source.writeStream.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
+    query.foreachBatch(append).start().awaitTermination()
 
 
 if __name__ == "__main__":

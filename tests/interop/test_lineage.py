@@ -18,10 +18,20 @@ from tests.server.process import ServerProcess, server_process
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(2_400)]
 ROOT: Final = Path(__file__).parents[2]
 SECONDS_MAX: Final = 1_200
+INSERTS_INTO_B: Final = 4
+"""INSERT, INSERT OVERWRITE, MERGE by the names of the session, and the stream."""
 
 
-def _run(*command: str) -> str:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+def _run(*command: str, **settings: str) -> str:
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
     assert done.returncode == 0, f"{done.stdout[-2_000:]}\n{done.stderr[-4_000:]}"
     return done.stdout
 
@@ -32,10 +42,11 @@ def _published(server: ServerProcess, folder: Path, kind: str, jars: str = "") -
     _run_pipeline(folder)
 
 
-def _run_pipeline(folder: Path) -> None:
+def _run_pipeline(folder: Path, **settings: str) -> None:
     _run(
         *(sys.executable, "-c", "from sandur.cli.main import run; run()", "run", "all"),
         *("--store", str(folder / "data"), "--master", "local[2]", "--json"),
+        **settings,
     )
 
 
@@ -99,22 +110,27 @@ def test_the_terminal_shows_a_tree(server: ServerProcess) -> None:
     assert "main.sales.updates matched" in printed
 
 
-def test_external_delta_tables_are_found_by_their_locations(tmp_path: Path) -> None:
-    """Their commits do not pass through the catalog, so the edge is the word of the client."""
+def test_external_delta_tables_are_matched_by_location_and_version(tmp_path: Path) -> None:
+    """Their commits do not pass through the catalog: their own logs prove the versions that the agent reports."""
     work = tmp_path / "work"
     with server_process(tmp_path, "--allow-location", work.as_uri(), fsync="never") as running:
         _run(sys.executable, "-m", "tests.interop.lineage_session", running.url, str(work), "external", "")
         namespaces = f"{running.url}/v1/main/namespaces"
         httpx.post(namespaces, json={"namespace": ["d"]}, timeout=60).raise_for_status()
-        for name in "ab":
+        for name in "abc":
             table = {"name": name, "format": "delta", "location": (work / name).as_uri()}
             made = httpx.post(f"{running.url}/api/sandur/v1/tables/main/d", json=table, timeout=60)
             assert made.status_code == 201, made.text
-        _run_pipeline(tmp_path)
-        graph = ask(running, "d.b", direction="up", depth="1", columns="true")
+        _run_pipeline(tmp_path, SANDUR_ALLOWED_LOCATIONS=work.as_uri())
+        inserted = ask(running, "d.b", direction="up", depth="1", columns="true")
+        created = ask(running, "d.c", direction="up", depth="1", columns="true")
 
-    assert sources(graph) == {("table:main.d.a", "declared", False)}
-    assert {(one["source_column"], one.get("target_column")) for one in graph["columns"]} >= {("text", "text")}
+    for graph in (inserted, created):
+        assert sources(graph) == {("table:main.d.a", "matched", True)}
+        columns = {(one["source_column"], one.get("target_column"), one["confidence"]) for one in graph["columns"]}
+        assert {("id", "id", "matched"), ("text", "text", "matched")} <= columns
+    jobs = {edge["job"].rpartition(".")[2] for edge in inserted["edges"]}
+    assert len(inserted["edges"]) == len(jobs) == INSERTS_INTO_B
 
 
 def test_delta_tables_are_matched(tmp_path: Path) -> None:

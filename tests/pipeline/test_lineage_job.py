@@ -12,6 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sandur.catalog.locations import normalize_location
+from sandur.delta.create_plan import TableDefinition
+from sandur.operations.delta.create import create_external_at
 from sandur.operations.lineage.graph import Question, load_lineage
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.pipeline.jobs.lineage import LINEAGE_JOB
@@ -20,7 +22,7 @@ from sandur.settings import Settings
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.openlineage import dataset, run_event
 from tests.pipeline.lineage_world import CTAS, DAILY, MERGED, RAW, UPDATES, make_tables, statements, store_events
-from tests.pipeline.world import World
+from tests.pipeline.world import World, identifier_of
 
 DAY_MS = 86_400_000
 RECEIVED_MS = 1_794_966_000_000
@@ -36,6 +38,16 @@ def columns(world: World, spark: SparkSession) -> set[tuple[Any, ...]]:
     names = ("source_name", "source_column", "source_field_id", "target_name", "target_column", "target_field_id")
     rows = world.dataset(spark, "column_lineage")
     return {(*(row[name] for name in names), row["subtype"], row["confidence"]) for row in rows}
+
+
+def make_external(world: World, name: str, location: str) -> None:
+    """An external Delta table with the columns `id` and `text`, at version 0."""
+    fields = [
+        {"name": column, "type": kind, "nullable": True, "metadata": {}}
+        for column, kind in (("id", "long"), ("text", "string"))
+    ]
+    definition = TableDefinition(fields)
+    world.wait(create_external_at(world.lake, identifier_of(name), location, definition, request=world.request()))
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +164,37 @@ def test_only_the_committer_or_a_trusted_sender_makes_an_edge_matched(world: Wor
 
     assert {confidence for _, _, _, confidence in edges(world, spark)} == {"declared"}
     assert {row["lineage"] for row in world.dataset(spark, "timeline")} == {"declared"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+def test_a_version_in_the_log_of_an_external_delta_table_is_matched(tmp_path: Path, spark: SparkSession) -> None:
+    """Its commits do not pass through the catalog: its own log says which versions exist, but not who made them."""
+    with World(Settings(store=str(tmp_path / "store"), fsync="never", allowed_locations=(tmp_path.as_uri(),))) as world:
+        for name in ("a", "b", "unread"):
+            make_external(world, name, (tmp_path / name).as_uri())
+        (tmp_path / "b/_delta_log/00000000000000000001.json").write_text('{"commitInfo": {"timestamp": 1}}')
+        shutil.rmtree(tmp_path / "unread")
+        world.run(spark, COMPACT)
+        world.run(spark, PROJECT)
+        a, b, unread = (f"main.sales.{name}" for name in ("a", "b", "unread"))
+
+        def insert(number: int, into: str, version: object) -> dict[str, Any]:
+            target = dataset(into, location=(tmp_path / into).as_uri(), version=version)
+            source = dataset("a", location=(tmp_path / "a").as_uri())
+            return run_event(number, "COMPLETE", number, job=f"into {number}", inputs=[source], outputs=[target])
+
+        store_events(world, [insert(1, "b", 1), insert(2, "b", 2), insert(3, "b", "01"), insert(4, "unread", 0)])
+        store_events(world, [insert(5, "b", 1)], is_trusted=False, principal="eve", principal_id="id-eve")
+        world.run(spark, LINEAGE_JOB)
+
+        assert edges(world, spark) == {
+            (a, b, "nightly.into 1", "matched"),
+            (a, b, "nightly.into 2", "declared"),
+            (a, b, "nightly.into 3", "declared"),
+            (a, unread, "nightly.into 4", "declared"),
+            (a, b, "nightly.into 5", "declared"),
+        }
 
 
 @pytest.mark.slow

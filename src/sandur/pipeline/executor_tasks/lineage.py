@@ -8,6 +8,9 @@ import msgspec
 
 from sandur.catalog.lineage import Facts, merge_facts
 from sandur.catalog.lineage_runs import Port, Reference, RunLineage, name_key, place_key, run_of
+from sandur.errors import SandurError
+from sandur.operations.delta.versions import newest_in_log
+from sandur.operations.lake import Lake
 from sandur.pipeline.sources.range_reader import Row, shaped_batch
 from sandur.pipeline.tables import LINEAGE_STATES, shape
 from sandur.pipeline.tasks import ArrowTask, Batches
@@ -34,6 +37,9 @@ A `column` has its source in `ref_id`.
 
 TABLE_KEYS: Final = shape("table_keys", "key string, table_uuid string, full_name string, rank int", key="key")
 """The keys under which a table may be named, and its full name."""
+
+NEWEST_VERSION: Final = "uuid string, newest long"
+"""`newest` is null if the table is not an external Delta table, or its log cannot be read."""
 
 _facts: Final = msgspec.json.Decoder(dict[str, tuple[str, Any]])
 
@@ -124,3 +130,18 @@ def key_tables(batches: Batches) -> Iterator[Any]:
             if table["location"]:
                 rows.append({**named, "key": place_key(table["location"])})
         yield shaped_batch(TABLE_KEYS, rows)
+
+
+async def newest_external_version(lake: Lake, row: Mapping[str, Any]) -> Sequence[object]:
+    """The newest version in the log of an external Delta table, as a row of NEWEST_VERSION.
+
+    A log that cannot be read proves nothing: the lineage stays declared, and the next run tries again.
+    """
+    try:
+        found = await lake.delta_table(row["uuid"]).read()
+        if found is None or found.value.table_type != "EXTERNAL" or found.value.data_source_format != "DELTA":
+            return row["uuid"], None
+        newest = await newest_in_log(lake, found.value.location, at_least=-1)
+    except SandurError:
+        return row["uuid"], None
+    return row["uuid"], newest

@@ -11,7 +11,15 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.operations.feed import LINEAGE_BATCHES, LINEAGE_FEED, Feed
 from sandur.pipeline import system_tables
-from sandur.pipeline.executor_tasks.lineage import DERIVED, TABLE_KEYS, derive_task, key_tables, merge_states
+from sandur.pipeline.executor_tasks.lineage import (
+    DERIVED,
+    NEWEST_VERSION,
+    TABLE_KEYS,
+    derive_task,
+    key_tables,
+    merge_states,
+    newest_external_version,
+)
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import DatasetUpdate, Publication
 from sandur.pipeline.sources.lineage import MISSING, LineageFacts
@@ -29,6 +37,7 @@ from sandur.pipeline.tables import (
     TIMELINE,
     Shape,
 )
+from sandur.pipeline.tasks import map_rows
 from sandur.pipeline.transforms import lineage as of_lineage
 from sandur.settings import seconds_of
 
@@ -118,7 +127,9 @@ class _Lineage:
         keys = context.persist(named.mapInArrow(key_tables, TABLE_KEYS.spark_schema))
         found = context.persist(of_lineage.candidates(derived, keys))
         references = context.persist(of_lineage.resolved(derived, found))
-        made = of_lineage.commits_by_version(publication.read(COMMITS), found)
+        made = of_lineage.commits_by_version(publication.read(COMMITS), found).unionByName(
+            self._logged(context.persist(of_lineage.stated_delta_tables(derived, found, tables)))
+        )
         output = context.persist(of_lineage.outputs(derived, references, found, made))
         edges = context.persist(of_lineage.run_edges(derived, references, output))
         fields = context.persist(
@@ -144,6 +155,12 @@ class _Lineage:
         changes = self._changed(rows)
         changes |= self._history(of_lineage.lineage_of_commits(edges))
         return changes
+
+    def _logged(self, stated: DataFrame) -> DataFrame:
+        """The commits of external Delta tables, which only their own logs know."""
+        tables = stated.select("uuid").distinct()
+        newest = map_rows(tables, self._context.source_options, newest_external_version, NEWEST_VERSION)
+        return of_lineage.commits_in_logs(stated, newest)
 
     def _changed(self, rows: Sequence[tuple[Shape, DataFrame]]) -> dict[str, DatasetUpdate]:
         """The datasets with other rows than published; the watermark moves in any case."""

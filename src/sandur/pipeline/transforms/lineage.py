@@ -87,6 +87,34 @@ def commits_by_version(commits: DataFrame, found: DataFrame) -> DataFrame:
     )
 
 
+def stated_delta_tables(derived: DataFrame, found: DataFrame, tables: DataFrame) -> DataFrame:
+    """The versions of Delta tables that runs say they wrote: `uuid`, `table_uuid` and `version`, each once."""
+    delta = tables.where("format = 'delta'").select("uuid", "table_uuid")
+    stated = _ports(derived, "output").where(F.col("version").isNotNull()).select("ref_id", "version")
+    named = stated.join(found.select("ref_id", "table_uuid"), on="ref_id", how="inner")
+    return named.join(delta, on="table_uuid", how="inner").select("uuid", "table_uuid", "version").distinct()
+
+
+def commits_in_logs(stated: DataFrame, newest: DataFrame) -> DataFrame:
+    """The versions of external Delta tables that their own logs have. `newest` is the newest version of each log.
+
+    These commits do not pass through the catalog, so their committer is unknown, and they have no row in `commits`. The
+    key is made of the table and the version.
+    """
+    number = F.col("version").try_cast("long")
+    is_logged = number.between(0, F.col("newest")) & (number.cast("string") == F.col("version"))
+    return (
+        stated.join(newest, on="uuid", how="inner")
+        .where(is_logged)
+        .select(
+            "table_uuid",
+            "version",
+            F.sha2(F.concat_ws("\n", "table_uuid", "version", F.lit("")), 256).alias("found_key"),
+            F.lit("").alias("committer_id"),
+        )
+    )
+
+
 def outputs(derived: DataFrame, references: DataFrame, found: DataFrame, made: DataFrame) -> DataFrame:
     """The outputs of runs that did not fail, with the commit of the version that each wrote.
 
