@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 import pytest
 
 from tests.cli.commands import Done, User
@@ -109,11 +111,50 @@ def test_what_delta_does_not_have_says_what_to_do(place: Place) -> None:
 
     tag = place.run("tag", "main.d.t", "v1")
     branch = place.run("branch", "main.d.t", "b")
-    rollback = place.run("rollback", "main.d.t", "--to", "7", "--yes")
 
     assert (tag.code, "Delta has no tag" in tag.err) == (1, True)
     assert (branch.code, "Delta has no branch" in branch.err) == (1, True)
-    assert "RESTORE TABLE main.d.t TO VERSION AS OF 7" in rollback.err
+
+
+def test_a_delta_table_is_rolled_back_to_an_earlier_version(place: Place) -> None:
+    folder = place.folder / "rolled"
+    deltalake.write_deltalake(folder, pa.table({"id": [1, 2]}))
+    deltalake.write_deltalake(folder, pa.table({"id": [3], "more": ["x"]}), mode="append", schema_mode="merge")
+    deltalake.DeltaTable(folder).delete("id < 3")
+    assert place.run("register", "main.d.rolled", folder.as_uri()).code == 0
+
+    asked = place.run("rollback", "main.d.rolled", "--to", "0")
+    done = place.run("rollback", "main.d.rolled", "--to", "0", "--yes", "--json")
+
+    assert (asked.code, "from version 2 to the state of version 0: not done without" in asked.err) == (1, True)
+    assert "1 files (" in asked.err
+    assert "column more" in asked.err
+    assert done.json == {"name": "main.d.rolled", "before": 2, "version": 0, "new_version": 3}
+    assert deltalake.DeltaTable(folder).to_pyarrow_table().to_pylist() == [{"id": 1}, {"id": 2}]
+    shown = place.run("show", "main.d.rolled", "--json").json["table"]
+    assert [column["path"] for column in shown["columns"]] == ["id"]
+    history = [json.loads(line) for line in place.run("history", "main.d.rolled", "-o", "jsonl").out.splitlines()]
+    assert (history[0]["version"], history[0]["operation"]) == (3, "restore")
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "error"),
+    [
+        (("--to", "9"), 1, "at version 0"),
+        (("--to", "v1"), 1, "pass the number of a version"),
+        (("--to", "²"), 1, "pass the number of a version"),
+        (("--snapshot", "7"), 1, "pass the number of a version"),
+        ((), 1, "rollback needs --to"),
+    ],
+)
+def test_a_rollback_of_a_delta_table_to_nothing_is_refused(
+    place: Place, flags: tuple[str, ...], code: int, error: str
+) -> None:
+    place.run("create", "table", "main.d.young", *COLUMNS, "--format", "delta")
+
+    done = place.run("rollback", "main.d.young", "--yes", *flags)
+
+    assert (done.code, error in done.err) == (code, True), done
 
 
 def test_the_groups_catalog_and_delta_act_on_both(place: Place) -> None:

@@ -149,3 +149,22 @@ def test_a_managed_table_renamed_by_the_command_line_is_read_and_written_by_its_
     assert session.execute("SELECT id FROM uc.s.behind ORDER BY id").fetchall() == [(1,), (2,)]
     missing = httpx.get(f"{server.url}{UNITY}/delta/v1/catalogs/main/schemas/s/tables/before")
     assert missing.status_code == 404
+
+
+def test_a_managed_table_is_rolled_back_and_duckdb_reads_and_writes_on(folder: Path, server: ServerProcess) -> None:
+    create(folder, "main.s.rolled", "--property", "delta.enableRowTracking=true")
+    session = unity_session(server.url, "s")
+    for number in range(11):  # More than the bound on unpublished commits.
+        session.execute(f"INSERT INTO uc.s.rolled VALUES ({number}, 'text {number}')")
+    answers = []
+    for version in (3, 12):  # The second one takes the first one back: 12 is the version that it made.
+        arguments = ["rollback", "main.s.rolled", "--to", str(version - (version == 12)), "--yes", "--json"]
+        done = CliRunner().invoke(app, [*arguments, "--server", server.url], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        answers.append(unity_session(server.url, "s").execute("SELECT count(*), sum(id) FROM uc.s.rolled").fetchall())
+    unity_session(server.url, "s").execute("INSERT INTO uc.s.rolled VALUES (99, 'after')")
+
+    assert answers == [[(3, 3)], [(11, 55)]]
+    assert unity_session(server.url, "s").execute("SELECT count(*), max(id) FROM uc.s.rolled").fetchall() == [(12, 99)]
+    table = loaded(server, "rolled")
+    assert table["latest-table-version"] == 14

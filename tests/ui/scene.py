@@ -62,6 +62,7 @@ class Scene:
             f"{DATA}/tables/{segment(OTHER)}/files",
             VIEW_PAGE,
             *(f"{VIEW_PAGE}/{tab}" for tab in ("timeline", "lineage", "grants")),
+            "/ui/data/main/plain/tables/d",
             "/ui/data/main/plain/volumes/v",
             "/ui/data/main/plain/volumes/v/grants",
             "/ui/data/main/plain/functions/f",
@@ -154,6 +155,8 @@ async def _commits(client: httpx.AsyncClient, metadata: Mapping[str, Any]) -> No
 
 async def _unity_objects(client: httpx.AsyncClient) -> None:
     where = {"catalog_name": "main", "schema_name": "plain"}
+    delta = {"name": "d", "format": "delta", "columns": "id BIGINT", "comment": EVIL}
+    await _made(client, "/api/sandur/v1/tables/main/plain", delta)
     await _made(client, f"{UNITY}/volumes", {**where, "name": "v", "volume_type": "MANAGED", "comment": EVIL})
     function = {name: getattr(FUNCTION, name) for name in FUNCTION.__struct_fields__}
     known = {name: value for name, value in function.items() if value is not None}

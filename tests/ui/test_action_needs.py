@@ -9,6 +9,7 @@ from sandur.server.unity_rest.routes import CLASSIC_ROUTES as UNITY
 
 SAME: Final = {
     "restoreTable": "updateTable",
+    "restoreDeltaTable": "restoreTable",
     "createReference": "updateTable",
     "removeReference": "updateTable",
     "commentTable": "updateTable",

@@ -14,6 +14,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from tests.server.process import server_process
+from tests.ui.browsers import fields_of
 from tests.ui.html import Element, parse
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "country": ["IS", "DK", "IS"]})
@@ -133,3 +134,26 @@ def test_rows_are_shown_when_they_are_wanted(client: httpx.Client) -> None:
     assert not before.rows()
     assert before.one("section", class_="part").attributes["data-part"].endswith("only=rows")
     assert len(after.rows()) == 2
+
+
+def post_fields(page: Element) -> dict[str, str]:
+    return fields_of([one for one in page.every("form") if one.attributes.get("method") == "post"][-1])
+
+
+def test_a_delta_table_is_restored_to_a_version(client: httpx.Client) -> None:
+    path = "/ui/actions/restore-delta/main/real/events"
+    assert path in get(client, DELTA).links()
+    origin = str(client.base_url)
+
+    def send(page: Element, **values: str) -> httpx.Response:
+        return client.post(path, data={**post_fields(page), **values}, headers={"Origin": origin})
+
+    preview, other = send(get(client, path), version="0"), send(get(client, path), version="1")
+    done = send(parse(preview.text), step="apply")
+    again = send(parse(other.text), step="apply")
+    nothing = send(get(client, path), version="77")
+
+    assert "version 0 again, as a new version" in preview.text
+    assert "sandur rollback main.real.events --to 0" in preview.text
+    assert (done.status_code, again.status_code, nothing.status_code) == (303, 409, 400)
+    assert [row[0] for row in get(client, f"{DELTA}/snapshots").rows()] == ["3", "2", "1", "0"]

@@ -445,12 +445,12 @@ def roll_back(
     name: NameArgument,
     *,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="V", help="A version of its history, a branch or a tag")
+        str | None, typer.Option("--to", metavar="V", help="A version of its history; Iceberg: a branch or a tag")
     ] = None,
     snapshot: SnapshotOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Give an Iceberg table the data of an earlier version again; Delta tables need RESTORE of an engine."""
+    """Give a table the data of an earlier version again. A Delta table gets its columns and properties, too."""
     from sandur.cli import change  # noqa: PLC0415 - starts fast
 
     change.roll_back(name, flags, to=to, snapshot=snapshot, is_confirmed=yes)

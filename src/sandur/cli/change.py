@@ -303,8 +303,11 @@ def change_ref(name: str, options: RefOptions, flags: TargetFlags) -> None:
     wanted = name_of(name)
 
     async def run(client: CatalogClient) -> int | None:
-        hint = f"Delta has no {options.kind}; engines read an earlier version by its number, VERSION AS OF"
-        found, refs = await _iceberg_refs(client, wanted, delta=hint)
+        found = await client.describe(wanted)
+        if found["kind"] == "table" and found.get("format") == "delta":
+            hint = f"Delta has no {options.kind}; engines read an earlier version by its number, VERSION AS OF"
+            raise BadRequest(f"{path_text(wanted.parts)} is a Delta table: {hint}")
+        refs = _iceberg_refs(wanted, found)
         current = refs.get(options.ref)
         requirements = _ref_requirements(found, options.ref, current)
         if options.deletes:
@@ -333,43 +336,62 @@ def change_ref(name: str, options: RefOptions, flags: TargetFlags) -> None:
 
 
 def roll_back(name: str, flags: TargetFlags, *, to: str | None, snapshot: int | None, is_confirmed: bool) -> None:
-    """Move the branch `main` back to the snapshot of an earlier version."""
+    """Give a table the data of an earlier version again."""
     if to is None and snapshot is None:
         raise BadRequest("rollback needs --to VERSION or --snapshot ID; see: sandur history NAME")
     wanted = name_of(name)
+    shown = path_text(wanted.parts)
 
-    async def run(client: CatalogClient) -> tuple[int | None, int]:
-        found, refs = await _iceberg_refs(client, wanted, delta=_restore_statement(wanted, to))
-        snapshot_id = await _snapshot_at(client, wanted, found, refs, to, snapshot)
-        current = refs.get(_MAIN)
-        confirm(
-            f"Roll {path_text(wanted.parts)} back from snapshot {current} to {snapshot_id}?", is_confirmed=is_confirmed
-        )
-        update = {"action": "set-snapshot-ref", "ref-name": _MAIN, "type": "branch", "snapshot-id": snapshot_id}
-        await client.commit(wanted, [update], _ref_requirements(found, _MAIN, current))
-        return current, snapshot_id
+    async def run(client: CatalogClient) -> tuple[Json, str]:
+        found = await client.describe(wanted)
+        if found["kind"] == "table" and found.get("format") == "delta":
+            return await _restore_delta(client, wanted, to, snapshot, is_confirmed=is_confirmed)
+        return await _move_main(client, wanted, found, to, snapshot, is_confirmed=is_confirmed)
 
-    before, after = run_on_target(run, flags, access="change")
-    result = {"name": path_text(wanted.parts), "before": before, "snapshot_id": after}
-    report(flags, result, f"Rolled {path_text(wanted.parts)} back from snapshot {before} to {after}.")
+    result, done = run_on_target(run, flags, access="change")
+    report(flags, {"name": shown, **result}, f"Rolled {shown} back {done}.")
 
 
-async def _iceberg_refs(client: CatalogClient, name: Name, *, delta: str) -> tuple[Json, dict[str, int]]:
-    """The table and its branches and tags; BadRequest for anything else. `delta` says what to do for a Delta table."""
-    found = await client.describe(name)
-    if found["kind"] == "table" and found.get("format") == "delta":
-        raise BadRequest(f"{path_text(name.parts)} is a Delta table: {delta}")
+async def _move_main(
+    client: CatalogClient, name: Name, found: Json, to: str | None, snapshot: int | None, *, is_confirmed: bool
+) -> tuple[Json, str]:
+    """Iceberg: move the branch `main` back to the snapshot of an earlier version."""
+    refs = _iceberg_refs(name, found)
+    snapshot_id = await _snapshot_at(client, name, found, refs, to, snapshot)
+    current = refs.get(_MAIN)
+    done = f"from snapshot {current} to {snapshot_id}"
+    confirm(f"Roll {path_text(name.parts)} back {done}?", is_confirmed=is_confirmed)
+    update = {"action": "set-snapshot-ref", "ref-name": _MAIN, "type": "branch", "snapshot-id": snapshot_id}
+    await client.commit(name, [update], _ref_requirements(found, _MAIN, current))
+    return {"before": current, "snapshot_id": snapshot_id}, done
+
+
+async def _restore_delta(
+    client: CatalogClient, name: Name, to: str | None, snapshot: int | None, *, is_confirmed: bool
+) -> tuple[Json, str]:
+    """Delta: a new version with the files, columns and properties of an earlier one."""
+    if snapshot is not None or to is None or not (to.isascii() and to.isdecimal()):
+        raise BadRequest(f"{path_text(name.parts)} is a Delta table: pass the number of a version, --to VERSION")
+    planned = await client.preview_restore(name, int(to))
+    say(
+        f"{planned['files_added']} files ({planned['bytes_added']} bytes) come back, "
+        f"{planned['files_removed']} files ({planned['bytes_removed']} bytes) go."
+    )
+    for change in planned["changes"]:
+        say(f"{change['area']} {change['name']}: {change.get('before', '')} -> {change.get('after', '')}")
+    done = f"from version {planned['base_version']} to the state of version {to}"
+    confirm(f"Roll {path_text(name.parts)} back {done}?", is_confirmed=is_confirmed)
+    made = await client.restore(name, int(to), planned["base_version"])
+    result = {"before": made["base_version"], "version": made["version"], "new_version": made["new_version"]}
+    return result, f"{done}; it is version {made['new_version']} now"
+
+
+def _iceberg_refs(name: Name, found: Json) -> dict[str, int]:
+    """The branches and tags of an Iceberg table; BadRequest for anything else."""
     if found["kind"] != "table" or found.get("format") != "iceberg":
         shown = f"{found.get('format', '')} {found['kind']}".strip()
         raise BadRequest(f"{path_text(name.parts)} is a {shown}: only Iceberg tables have branches, tags and snapshots")
-    return found, {ref["name"]: ref["snapshot_id"] for ref in found["table"].get("refs", ())}
-
-
-def _restore_statement(name: Name, to: str | None) -> str:
-    """What to do for a Delta table: its engine knows every feature that its log uses, and the catalog does not."""
-    version = to if to and to.isdigit() else "V"
-    parts = ".".join(f"`{part}`" if not part.isidentifier() else part for part in name.parts)
-    return f"only an engine can roll it back; run this in Spark: RESTORE TABLE {parts} TO VERSION AS OF {version}"
+    return {ref["name"]: ref["snapshot_id"] for ref in found["table"].get("refs", ())}
 
 
 def _ref_requirements(found: Json, ref: str, current: int | None) -> list[dict[str, object]]:

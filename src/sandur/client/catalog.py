@@ -240,6 +240,16 @@ class CatalogClient:
         body = {"requirements": [{"type": "assert-table-uuid", "uuid": table_id}], "updates": list(updates)}
         await self.change("POST", _delta_path(name), body)
 
+    async def preview_restore(self, name: Name, version: int) -> Json:
+        """What a restore of a Delta table would do."""
+        found: Json = await self.get(f"{API}/objects/{object_path(name)}/restore", version=str(version))
+        return found
+
+    async def restore(self, name: Name, version: int, expected_version: int) -> Json:
+        body = {"version": version, "expected_version": expected_version}
+        made: Json = await self.change("POST", f"{API}/objects/{object_path(name)}/restore", body)
+        return made
+
     async def register(self, name: Name, location: str, *, overwrite: bool) -> None:
         body = {"name": name.leaf, "metadata-location": location, "overwrite": overwrite}
         await self.change("POST", f"{_namespace_path(name.parent)}/register", body)

@@ -7,7 +7,7 @@ import base64
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -65,7 +65,7 @@ class Action(msgspec.Struct, frozen=True):
     protocol: LogProtocol | None = None
 
 
-_ACTION: Final = msgspec.json.Decoder(Action)
+A = TypeVar("A")
 
 
 class LogState(NamedTuple):
@@ -81,20 +81,26 @@ EMPTY: Final = LogState({}, {})
 
 def read_actions(data: bytes, *, location: str) -> Iterator[Action]:
     """The actions of a commit; Invalid if a line is not an action, because it might add a file."""
+    return decode_lines(data, Action, location=location)
+
+
+def decode_lines(data: bytes, kind: type[A], *, location: str) -> Iterator[A]:
+    """The lines of a commit; Invalid if one cannot be decoded."""
+    decoder = msgspec.json.Decoder(kind)
     for line in data.splitlines():
         if not line.strip():
             continue
         try:
-            yield _ACTION.decode(line)
+            yield decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Invalid(f"file {location}: cannot be read as a Delta commit: {error}") from error
 
 
-def rows_as_actions(rows: Iterable[Mapping[str, Any]], *, location: str) -> Iterator[Action]:
-    """The rows of a checkpoint; Invalid if one is not an action."""
+def decode_rows(rows: Iterable[Mapping[str, Any]], kind: type[A], *, location: str) -> Iterator[A]:
+    """The rows of a checkpoint; Invalid if one cannot be decoded."""
     for row in rows:
         try:
-            yield msgspec.convert({name: value for name, value in row.items() if value is not None}, Action)
+            yield msgspec.convert({name: value for name, value in row.items() if value is not None}, kind)
         except msgspec.ValidationError as error:
             raise Invalid(f"file {location}: cannot be read as a Delta checkpoint: {error}") from error
 

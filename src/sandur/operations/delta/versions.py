@@ -4,7 +4,7 @@ Published versions are `_delta_log/{version}.json`; the newest ones may still be
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -57,8 +57,21 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     configuration: dict[str, str] = {}
 
 
+class Described(Protocol):
+    """The part of a `metaData` action that a summary shows."""
+
+    @property
+    def schema_string(self) -> str: ...
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]: ...
+
+    @property
+    def configuration(self) -> dict[str, str]: ...
+
+
 class _Checkpoint(msgspec.Struct, frozen=True):
-    version: int = 0
+    version: int = -1
 
 
 class _Action(msgspec.Struct, frozen=True, rename="camel"):
@@ -166,8 +179,9 @@ async def newest_version(lake: Lake, table: DeltaTable) -> int:
 
 
 async def newest_in_log(lake: Lake, location: str, *, at_least: int) -> int:
-    """The newest version in a log. Versions have no gap from the last checkpoint on, so the newest one is found by
-    doubled steps, then halved ones.
+    """The newest version in a log, `at_least` if none is newer.
+
+    Versions have no gap from the last checkpoint on, so the newest one is found by doubled steps, then halved ones.
     """
 
     async def exists(version: int) -> bool:
@@ -190,7 +204,7 @@ def _checkpoint_version(data: bytes | None) -> int:
     try:
         return msgspec.json.decode(data or b"{}", type=_Checkpoint).version
     except msgspec.DecodeError:
-        return 0
+        return -1
 
 
 async def delta_history(lake: Lake, table: DeltaTable, *, limit: int) -> Sequence[HistoryRow]:
@@ -314,7 +328,12 @@ async def _metadata_at(lake: Lake, table: DeltaTable, version: int, newest: int)
     return _Metadata(schema.decode(), tuple(partition_names(columns)), table.properties)
 
 
-def _summary(table: DeltaTable, metadata: _Metadata) -> TableSummary:
+def metadata_changes(table: DeltaTable, before: Described, after: Described) -> Sequence[Change]:
+    """The differences between two `metaData` actions: columns, partitioning and properties."""
+    return diff_summaries(_summary(table, before), _summary(table, after))
+
+
+def _summary(table: DeltaTable, metadata: Described) -> TableSummary:
     try:
         fields = msgspec.json.decode(metadata.schema_string).get("fields") or ()
     except (msgspec.DecodeError, AttributeError):

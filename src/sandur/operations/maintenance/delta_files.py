@@ -6,13 +6,8 @@ files is deleted.
 """
 
 import asyncio
-import io
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import Address, canonical_address
@@ -26,12 +21,18 @@ from sandur.delta.log_state import (
     folded,
     foreign_files,
     needed_files,
-    read_actions,
     retention_ms,
-    rows_as_actions,
 )
 from sandur.errors import Invalid, Unavailable
-from sandur.operations.delta.publishing import LOG_FOLDER, known_published, published_location, staged_location
+from sandur.operations.delta.log_files import (
+    Form,
+    log_names,
+    newest_checkpoint,
+    published_versions,
+    read_checkpoint,
+    read_commits,
+)
+from sandur.operations.delta.publishing import known_published, staged_location
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.orphans import Place
 from sandur.operations.maintenance.references import WorkspaceReferences, location_refusal
@@ -39,8 +40,6 @@ from sandur.settings import seconds_of
 from sandur.storage.contract import Version, list_all
 
 COMMITS_MAX: Final = 100_000
-_COMMIT: Final = re.compile(r"(\d{20})\.json\Z")
-_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-f-]{36}))?\.(parquet|json)\Z")
 _COLUMNS: Final = ("add", "remove", "cdc", "sidecar", "protocol")
 DELTA: Final = "DELTA"
 _OVER: Final = frozenset({"killed", "purging"})
@@ -152,108 +151,32 @@ class DeltaClones:
         return foreign
 
 
-class _Checkpoint(NamedTuple):
-    version: int
-    names: tuple[str, ...]
-
-
 async def read_log(lake: Lake, table: DeltaTable) -> LogState | None:
     """The state of the log at the newest version; None if the table has no log.
 
     Unavailable if a part of it is missing, Invalid if it cannot be read: then it is not known which files are needed.
     """
-    names = await _names(lake, table)
+    names = await log_names(lake, table)
     if not names:
         return None
-    newest = max((int(found[1]) for name in names if (found := _COMMIT.match(name))), default=-1)
+    newest = max(published_versions(names), default=-1)
     last = max(newest, table.last_version) if table.table_type == "MANAGED" else newest
-    checkpoint = _newest_checkpoint(names)
+    checkpoint = newest_checkpoint(names)
     state, first = EMPTY, 0
     if checkpoint:
-        state, first = await _read_checkpoint(lake, table, checkpoint), checkpoint.version + 1
+        first = checkpoint.version + 1
+        async for part in read_checkpoint(lake, table, checkpoint, Action, Form(_is_wanted)):
+            state = folded(state, part)
     if last - first > COMMITS_MAX:
         raise Unavailable(f"table {table.uuid}: its log has more than {COMMITS_MAX:,} commits after its checkpoint")
-    staged = {commit.version: commit.file_name for commit in table.commits}
     actions: list[Action] = []
-    for version in range(first, last + 1):
-        location = published_location(table, version)
-        data = await lake.locations.read(location)
-        if data is None and version in staged:
-            location = staged_location(table, staged[version])
-            data = await lake.locations.read(location)
-        if data is None:
-            raise Unavailable(f"table {table.uuid}: version {version} of its log is missing")
-        actions += read_actions(data, location=location)
+    async for _, some in read_commits(lake, table, range(first, last + 1), Action):
+        actions += some
     return await asyncio.to_thread(folded, state, actions)
 
 
-async def _names(lake: Lake, table: DeltaTable) -> Sequence[str]:
-    """The names of the files directly in the log's folder."""
-    store, key = lake.locations.holder(f"{table.location}/{LOG_FOLDER}/_")
-    folder = key.removesuffix("_")
-    found = [one.key.removeprefix(folder) for one in await list_all(store, folder)]
-    return [name for name in found if "/" not in name]
-
-
-def _newest_checkpoint(names: Sequence[str]) -> _Checkpoint | None:
-    """The newest complete checkpoint: one file, or all its parts."""
-    complete: dict[int, tuple[str, ...]] = {}
-    parts: dict[tuple[int, int], set[str]] = {}
-    for name in names:
-        found = _CHECKPOINT.match(name)
-        if found is None:
-            continue
-        version, part, of = int(found[1]), found[2], found[3]
-        if part is None:
-            complete[version] = (name,)
-            continue
-        several = parts.setdefault((version, int(of)), set())
-        several.add(name)
-        if len(several) == int(of):
-            complete[version] = tuple(sorted(several))
-    newest = max(complete, default=None)
-    return _Checkpoint(newest, complete[newest]) if newest is not None else None
-
-
-async def _read_checkpoint(lake: Lake, table: DeltaTable, checkpoint: _Checkpoint) -> LogState:
-    log = f"{table.location}/{LOG_FOLDER}"
-    state = EMPTY
-    sidecars: list[str] = []
-    for name in checkpoint.names:
-        actions = await _actions(lake, f"{log}/{name}")
-        sidecars += [one.sidecar.path for one in actions if one.sidecar]
-        state = folded(state, actions)
-    for path in sidecars:
-        state = folded(state, await _actions(lake, path if "/" in path else f"{log}/_sidecars/{path}"))
-    return state
-
-
-async def _actions(lake: Lake, location: str) -> Sequence[Action]:
-    data = await lake.locations.read(location)
-    if data is None:
-        raise Unavailable(f"file {location}: is missing, so it is not known which files are needed")
-    if location.endswith(".json"):
-        return list(read_actions(data, location=location))
-    return await asyncio.to_thread(lambda: list(rows_as_actions(_rows(data, location), location=location)))
-
-
-def _rows(data: bytes, location: str) -> Iterator[Mapping[str, Any]]:
-    """The rows of a checkpoint, without statistics and partition values, which are large and not needed."""
-    try:
-        file = pq.ParquetFile(io.BytesIO(data))
-        wanted = [path for path in _leaves(file) if _is_wanted(path)]
-        for batch in file.iter_batches(columns=wanted):
-            yield from batch.to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise Invalid(f"file {location}: cannot be read as a Delta checkpoint: {error}") from error
-
-
-def _leaves(file: pq.ParquetFile) -> Sequence[str]:
-    schema = file.schema
-    return [schema.column(number).path for number in range(len(schema))]
-
-
 def _is_wanted(path: str) -> bool:
+    """Statistics and partition values are large, and not needed."""
     top, _, rest = path.partition(".")
     field = rest.partition(".")[0]
     names = {"path", "deletionTimestamp", "deletionVector", "minReaderVersion", "readerFeatures"}

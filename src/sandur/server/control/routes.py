@@ -15,12 +15,19 @@ from sandur.server.control import (
     lineage,
     policies,
     principals,
+    restore,
     restrictions,
     stages,
     subscriptions,
 )
 from sandur.server.control.errors import ERRORS
-from sandur.server.needs import ADMINISTER, DESCRIBE_OBJECT, OWN_OR_ADMINISTER, REQUEST_MAINTENANCE
+from sandur.server.needs import (
+    ADMINISTER,
+    COMMIT_DELTA_TABLE,
+    DESCRIBE_OBJECT,
+    OWN_OR_ADMINISTER,
+    REQUEST_MAINTENANCE,
+)
 
 _ADMINISTRATOR: Final = ADMINISTER
 _SELF: Final = OWN_OR_ADMINISTER
@@ -106,6 +113,8 @@ ROUTES: Final = (
     Route("GET", _OBJECT, "describeObject", browse.describe_object, DESCRIBE_OBJECT),
     Route("GET", _OBJECT + "/history", "loadHistory", browse.load_history, _READ_TABLE),
     Route("GET", _OBJECT + "/changes", "loadChanges", browse.load_changes, _READ_TABLE),
+    Route("GET", _OBJECT + "/restore", "previewRestore", restore.preview_restore, COMMIT_DELTA_TABLE),
+    Route("POST", _OBJECT + "/restore", "restoreTable", restore.restore_table, COMMIT_DELTA_TABLE),
     Route("POST", "/tables/{catalog}/{namespace}", "defineTable", browse.create_table, _CREATE_TABLE),
     Route("POST", "/preview", "preview", browse.preview, Needs("tables", privileges.READ_DATA)),
     Route("GET", "/jobs", "listJobs", browse.list_jobs, _ADMINISTRATOR),

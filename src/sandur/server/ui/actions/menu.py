@@ -54,6 +54,8 @@ def object_actions(identifier: Identifier, kind: str, format_: str = "") -> tupl
     if kind == "table" and is_iceberg:
         own += [Choice(text, named_action_link(action, identifier)) for action, text in _ICEBERG]
         own.append(Choice("Properties", named_action_link("table-properties", identifier)))
+    if kind == "table" and format_ == "delta":
+        own.append(Choice("Restore a version", named_action_link("restore-delta", identifier)))
     if kind == "view" and is_iceberg:
         own.append(Choice("Edit", named_action_link("edit-view", identifier)))
     if kind in {"table", "view"}:

@@ -10,6 +10,7 @@ from sandur.catalog.privileges import CHANGE_GRANTS, Needs
 from sandur.server import needs
 from sandur.server.app import Route
 from sandur.server.ui.actions.containers import CREATE_NAMESPACE, DROP_NAMESPACE, NAMESPACE_PROPERTIES
+from sandur.server.ui.actions.delta_tables import RESTORE_DELTA
 from sandur.server.ui.actions.maintenance import MAINTAIN
 from sandur.server.ui.actions.objects import UNDROP, drop_action, rename_action, show_dropped
 from sandur.server.ui.actions.securables import GRANT, OWNER, POLICY, TAGS, CommentedKind, comment_action
@@ -67,6 +68,7 @@ def _all() -> Iterator[Route]:
     yield from _routes("/undrop/{kind}" + _OBJECT, "undrop", UNDROP, undrop)
     yield Route("GET", "/dropped" + _CATALOG, "listDropped", show_dropped, needs.SEE_CATALOG)
     yield from _routes("/restore" + _OBJECT, "restoreTable", RESTORE, needs.COMMIT_TABLE)
+    yield from _routes("/restore-delta" + _OBJECT, "restoreDeltaTable", RESTORE_DELTA, needs.COMMIT_DELTA_TABLE)
     yield from _routes("/create-ref" + _OBJECT, "createReference", CREATE_REF, needs.COMMIT_TABLE)
     yield from _routes("/remove-ref" + _OBJECT, "removeReference", REMOVE_REF, needs.COMMIT_TABLE)
     yield from _routes("/table-properties" + _OBJECT, "updateTable", TABLE_PROPERTIES, needs.COMMIT_TABLE)

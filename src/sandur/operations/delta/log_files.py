@@ -1,0 +1,131 @@
+"""The files of a Delta log: which commits and checkpoints it has, and the actions in them."""
+
+import asyncio
+import io
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sandur.catalog.records import DeltaTable
+from sandur.delta.log_state import Sidecar, decode_lines, decode_rows
+from sandur.errors import Invalid, Unavailable
+from sandur.operations.delta.publishing import LOG_FOLDER, published_location, staged_location
+from sandur.operations.lake import Lake
+from sandur.storage.cell import gather_all
+from sandur.storage.contract import list_all
+
+_COMMIT: Final = re.compile(r"(\d{20})\.json\Z")
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-f-]{36}))?\.(parquet|json)\Z")
+_COMMITS_AT_ONCE: Final = 20
+
+
+class _WithSidecar(Protocol):
+    @property
+    def sidecar(self) -> Sidecar | None: ...
+
+
+A = TypeVar("A", bound=_WithSidecar)
+
+
+class Form(NamedTuple):
+    """What is read of a checkpoint: the columns that are wanted, and how a row is completed before it is decoded."""
+
+    is_wanted: Callable[[str], bool]
+    complete: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda row: row
+
+
+class Checkpoint(NamedTuple):
+    version: int
+    names: tuple[str, ...]
+
+
+async def log_names(lake: Lake, table: DeltaTable) -> Sequence[str]:
+    """The names of the files directly in the log's folder."""
+    store, key = lake.locations.holder(f"{table.location}/{LOG_FOLDER}/_")
+    folder = key.removesuffix("_")
+    found = [one.key.removeprefix(folder) for one in await list_all(store, folder)]
+    return [name for name in found if "/" not in name]
+
+
+def published_versions(names: Sequence[str]) -> set[int]:
+    return {int(found[1]) for name in names if (found := _COMMIT.match(name))}
+
+
+def newest_checkpoint(names: Sequence[str], *, upto: int | None = None) -> Checkpoint | None:
+    """The newest complete checkpoint, at most of version `upto`: one file, or all its parts."""
+    complete: dict[int, tuple[str, ...]] = {}
+    parts: dict[tuple[int, int], set[str]] = {}
+    for name in names:
+        found = _CHECKPOINT.match(name)
+        if found is None or (upto is not None and int(found[1]) > upto):
+            continue
+        version, part, of = int(found[1]), found[2], found[3]
+        if part is None:
+            complete[version] = (name,)
+            continue
+        several = parts.setdefault((version, int(of)), set())
+        several.add(name)
+        if len(several) == int(of):
+            complete[version] = tuple(sorted(several))
+    newest = max(complete, default=None)
+    return Checkpoint(newest, complete[newest]) if newest is not None else None
+
+
+async def read_commits(
+    lake: Lake, table: DeltaTable, versions: range, kind: type[A]
+) -> AsyncIterator[tuple[int, Sequence[A]]]:
+    """The actions of these versions, in their order, published or staged; Unavailable if one of them is missing."""
+    staged = {commit.version: commit.file_name for commit in table.commits}
+
+    async def read(version: int) -> tuple[str, bytes]:
+        location = published_location(table, version)
+        data = await lake.locations.read(location)
+        if data is None and staged.get(version):
+            location = staged_location(table, staged[version])
+            data = await lake.locations.read(location)
+        if data is None:
+            raise Unavailable(f"table {table.uuid}: version {version} of its log is missing")
+        return location, data
+
+    for start in range(0, len(versions), _COMMITS_AT_ONCE):
+        some = versions[start : start + _COMMITS_AT_ONCE]
+        for version, (location, data) in zip(some, await gather_all(map(read, some)), strict=True):
+            yield version, list(decode_lines(data, kind, location=location))
+
+
+async def read_checkpoint(
+    lake: Lake, table: DeltaTable, checkpoint: Checkpoint, kind: type[A], form: Form
+) -> AsyncIterator[Sequence[A]]:
+    """The actions of a checkpoint, file by file, with its sidecars."""
+    log = f"{table.location}/{LOG_FOLDER}"
+    sidecars: list[str] = []
+    for name in checkpoint.names:
+        actions = await _actions(lake, f"{log}/{name}", kind, form)
+        sidecars += [one.sidecar.path for one in actions if one.sidecar]
+        yield actions
+    for path in sidecars:
+        yield await _actions(lake, path if "/" in path else f"{log}/_sidecars/{path}", kind, form)
+
+
+async def _actions(lake: Lake, location: str, kind: type[A], form: Form) -> Sequence[A]:
+    data = await lake.locations.read(location)
+    if data is None:
+        raise Unavailable(f"file {location}: is missing, so it is not known which files are needed")
+    if location.endswith(".json"):
+        return list(decode_lines(data, kind, location=location))
+    return await asyncio.to_thread(lambda: list(decode_rows(_rows(data, location, form), kind, location=location)))
+
+
+def _rows(data: bytes, location: str, form: Form) -> Iterator[Mapping[str, Any]]:
+    """The rows of a checkpoint, with the wanted columns."""
+    try:
+        file = pq.ParquetFile(io.BytesIO(data))
+        schema = file.schema
+        leaves = [schema.column(number).path for number in range(len(schema))]
+        for batch in file.iter_batches(columns=[path for path in leaves if form.is_wanted(path)]):
+            yield from map(form.complete, batch.to_pylist(maps_as_pydicts="lossy"))
+    except (pa.ArrowException, OSError) as error:
+        raise Invalid(f"file {location}: cannot be read as a Delta checkpoint: {error}") from error
