@@ -129,10 +129,12 @@ def _measure_requests(
     """The CPU time per request by kind and part, the medians over new servers."""
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
     for _ in range(plan.servers):
-        for name, source in trees.items():
-            for kind in ("load", "append", "properties", "create"):
-                with _server(parent, source, workers=1) as target:
-                    for part, cost_ms in _costs(loader, target, kind, plan.warm):
+        for kind in ("load", "append", "properties", "create"):
+            with contextlib.ExitStack() as running:
+                # Every part of one server is followed by the same part of the other.
+                targets = [running.enter_context(_server(parent, source, workers=1)) for source in trees.values()]
+                for parts in zip(*(_costs(loader, target, kind, plan.warm) for target in targets), strict=True):
+                    for name, (part, cost_ms) in zip(trees, parts, strict=True):
                         found.setdefault(name, {}).setdefault(kind, {}).setdefault(part, []).append(cost_ms)
     return {
         name: {
@@ -158,7 +160,8 @@ def _costs(loader: Loader, target: Target, kind: str, warm: int) -> Iterator[tup
     if kind in COMMITS:
         yield "alone", _alone(target, kind)
         with _busy_machine():
-            yield "busy machine", _run(loader, target, kind, path, "busy", 2 * PART)
+            cost_ms = _run(loader, target, kind, path, "busy", 2 * PART)
+        yield "busy machine", cost_ms
 
 
 def _run(loader: Loader, target: Target, kind: str, path: str, stem: str, count: int) -> float:

@@ -11,6 +11,7 @@ from sandur.storage.contract import ABSENT, UNCHANGED, Expected, Listed, ObjectS
 from sandur.storage.memory import MemoryStore
 from sandur.storage.probe import verify_store
 from tests.fakes.fixed_clock import FixedClock
+from tests.fakes.spy_store import SpyStore
 from tests.fakes.wrapping_store import WrappingStore
 
 
@@ -21,6 +22,16 @@ async def test_a_correct_store_passes_and_stays_empty() -> None:
 
     assert len(proven) == 10
     assert await store.list("") == []
+
+
+async def test_the_checks_run_together() -> None:
+    spy = SpyStore(MemoryStore(seed=1))
+
+    await verify_store(spy, FixedClock())
+
+    # Whether the store answers, eight races one after the other, then the list and the removal of what is left. One
+    # check after the other, there were 48.
+    assert spy.rounds < 20
 
 
 class LosesWrites(WrappingStore):
