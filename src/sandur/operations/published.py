@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sandur.catalog.record_versions import Record
 from sandur.errors import Unavailable
+from sandur.extras import has_planning, pa, pq
 from sandur.operations.lake import BytesLruCache, Lake
 from sandur.storage.cell import Cell, gather_in_batches
 from sandur.storage.contract import portions
@@ -109,7 +108,7 @@ class PublishedDatasets:
                 raise Unavailable(f"manifest {key} is damaged: {error}") from error
         return self._manifest[1]
 
-    async def table(self, manifest: CoreManifest, name: str, columns: Sequence[str]) -> pa.Table:
+    async def table(self, manifest: CoreManifest, name: str, columns: Sequence[str]) -> "pa.Table":
         """These columns of a dataset of a manifest; without rows if it was never published."""
         dataset = manifest.datasets.get(name, Dataset(sequence=0))
         key = (name, dataset.sequence, tuple(columns))
@@ -120,7 +119,7 @@ class PublishedDatasets:
                     self._tables.drop(old)
             return self._tables[key]
 
-    async def _load(self, name: str, dataset: Dataset, columns: Sequence[str]) -> pa.Table:
+    async def _load(self, name: str, dataset: Dataset, columns: Sequence[str]) -> "pa.Table":
         size = sum(file.size_bytes for file in dataset.files)
         if size > DATASET_BYTES_MAX:
             raise Unavailable(
@@ -134,7 +133,7 @@ class PublishedDatasets:
         return pa.concat_tables(parts, promote_options="default") if parts else _empty(columns)
 
 
-def _columns_of(data: bytes, columns: Sequence[str]) -> pa.Table:
+def _columns_of(data: bytes, columns: Sequence[str]) -> "pa.Table":
     """The columns of a file; a column that is newer than the file is null."""
     file = pq.ParquetFile(io.BytesIO(data))
     present = [name for name in columns if name in file.schema_arrow.names]
@@ -145,7 +144,19 @@ def _columns_of(data: bytes, columns: Sequence[str]) -> pa.Table:
     return table.select(list(columns)).replace_schema_metadata(None)
 
 
-def _empty(columns: Sequence[str]) -> pa.Table:
+class NoRows:
+    """An empty table on a server without pyarrow, for pages that can do without what is published."""
+
+    num_rows = 0
+    nbytes = 0
+
+    def to_pylist(self) -> list[dict[str, object]]:
+        return []
+
+
+def _empty(columns: Sequence[str]) -> "pa.Table":
+    if not has_planning():
+        return NoRows()
     return pa.table({name: pa.array([], type=pa.string()) for name in columns})
 
 

@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from sandur.catalog.identifiers import Identifier, full_name_of
 from sandur.catalog.maintenance.health import Need, TableHealth, needs_of
@@ -13,6 +11,7 @@ from sandur.catalog.maintenance.plan import Plan, plan_of
 from sandur.catalog.maintenance.policies import Policy
 from sandur.catalog.maintenance.requests import MaintenanceRequest
 from sandur.catalog.security import Authority
+from sandur.extras import pa, pc
 from sandur.operations.access import authorize_metastore, read_authority, resolve_authorized
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.planning import MEASURED, is_system, state_of

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sandur.decompression import uncompressed_bytes_max
 from sandur.delta.columns import column_from_field, encode_columns, with_partitions
 from sandur.errors import Invalid, NotFound
+from sandur.extras import pa, pq
 from sandur.operations.delta.publishing import LOG_FOLDER
 from sandur.operations.lake import Lake
 
@@ -90,7 +89,7 @@ def _without_nulls(action: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check_uncompressed(file: pq.FileMetaData, bytes_max: int) -> None:
+def _check_uncompressed(file: "pq.FileMetaData", bytes_max: int) -> None:
     """Raise ValueError if the columns of `metaData` are larger than allowed. A page is never larger than 2 GiB."""
     groups = [file.row_group(number) for number in range(file.num_row_groups)]
     columns = [group.column(number) for group in groups for number in range(group.num_columns)]

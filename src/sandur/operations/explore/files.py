@@ -4,27 +4,36 @@ import asyncio
 import datetime as dt
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
-import pyarrow.parquet as pq
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import DeltaTable
 from sandur.delta.columns import decode_columns, partition_names
 from sandur.errors import NotFound, Unsupported
+from sandur.extras import LazyModule, pq
 from sandur.iceberg.partitioning import PartitionSpec
-from sandur.iceberg.scan.columns import PARTITION, ManifestColumns
-from sandur.iceberg.scan.manifests import DATA, ManifestFile
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.access import resolve_authorized
 from sandur.operations.delta.publishing import LOG_FOLDER
 from sandur.operations.delta.versions import LogFile, newest_version, read_logs
 from sandur.operations.lake import Lake
-from sandur.operations.planning.manifests import Manifests
 from sandur.operations.tables.documents import TABLES, effective_head, load_document
 from sandur.operations.tables.manifest_places import ReadableManifests
 from sandur.operations.tables.names import allowed_roots, name_not_found
+
+if TYPE_CHECKING:
+    from sandur.iceberg.scan import columns as scan_columns
+    from sandur.iceberg.scan import manifests as scan_manifests
+    from sandur.iceberg.scan.columns import ManifestColumns
+    from sandur.iceberg.scan.manifests import ManifestFile
+    from sandur.operations.planning import manifests as manifest_files
+    from sandur.operations.planning.manifests import Manifests
+else:  # These modules need numpy and pyarrow.
+    scan_columns = LazyModule("sandur.iceberg.scan.columns")
+    scan_manifests = LazyModule("sandur.iceberg.scan.manifests")
+    manifest_files = LazyModule("sandur.operations.planning.manifests")
 
 FILES_SHOWN: Final = 200
 PARTITIONS_SHOWN: Final = 100
@@ -127,14 +136,18 @@ async def _iceberg_files(lake: Lake, identifier: Identifier, metadata: TableMeta
     snapshot = metadata.current_snapshot
     if snapshot is None:
         return counted.answer("iceberg", is_cut=False)
-    manifests = Manifests(lake, await allowed_roots(lake, identifier.catalog), ReadableManifests(metadata))
+    manifests = manifest_files.Manifests(
+        lake, await allowed_roots(lake, identifier.catalog), ReadableManifests(metadata)
+    )
     listed = await manifests.listed(snapshot)
     for file in (await _files_of(manifests, metadata, listed)).values():
         counted.add(file)
     return counted.answer("iceberg", is_cut=len(listed) > MANIFESTS_MAX)
 
 
-def manifest_rows(manifest: ManifestFile, columns: ManifestColumns, spec: PartitionSpec | None) -> Iterator[FileRow]:
+def manifest_rows(
+    manifest: "ManifestFile", columns: "ManifestColumns", spec: PartitionSpec | None
+) -> Iterator[FileRow]:
     """The files of a manifest."""
     partitions = _partition_texts(columns, spec)
     values = zip(
@@ -145,17 +158,25 @@ def manifest_rows(manifest: ManifestFile, columns: ManifestColumns, spec: Partit
     )
     kinds = columns.column("content").to_pylist() if columns.has("content") else [0] * columns.count
     for place, (path, size, rows) in enumerate(values):
-        content = "data" if manifest.content == DATA else "equality deletes" if kinds[place] == _EQUALITY else "deletes"
+        content = (
+            "data"
+            if manifest.content == scan_manifests.DATA
+            else "equality deletes"
+            if kinds[place] == _EQUALITY
+            else "deletes"
+        )
         yield FileRow(path=path, content=content, bytes=size or 0, rows=rows, partition=partitions[place])
 
 
 _EQUALITY: Final = 2
 
 
-def _partition_texts(columns: ManifestColumns, spec: PartitionSpec | None) -> Sequence[str]:
+def _partition_texts(columns: "ManifestColumns", spec: PartitionSpec | None) -> Sequence[str]:
     """The partition of each file, such as `day=2026-01-31, country=IS`."""
-    fields = [field for field in (spec.fields if spec else ()) if columns.has(f"{PARTITION}{field.field_id}")]
-    values = [columns.column(f"{PARTITION}{field.field_id}").to_pylist() for field in fields]
+    fields = [
+        field for field in (spec.fields if spec else ()) if columns.has(f"{scan_columns.PARTITION}{field.field_id}")
+    ]
+    values = [columns.column(f"{scan_columns.PARTITION}{field.field_id}").to_pylist() for field in fields]
     return [
         ", ".join(
             f"{field.name}={partition_text(field.transform, column[place])}"
@@ -301,7 +322,9 @@ async def load_file_changes(lake: Lake, identifier: Identifier, *, before: int, 
     for id_ in (before, after):
         if id_ and id_ not in snapshots:
             raise NotFound(f"snapshot {id_} has expired: its files are not known any more", subject="file")
-    manifests = Manifests(lake, await allowed_roots(lake, identifier.catalog), ReadableManifests(metadata))
+    manifests = manifest_files.Manifests(
+        lake, await allowed_roots(lake, identifier.catalog), ReadableManifests(metadata)
+    )
     old, new = [await manifests.listed(snapshots[id_]) if id_ else () for id_ in (before, after)]
     only_old, only_new = _without(old, new), _without(new, old)
     removed = await _files_of(manifests, metadata, only_old)
@@ -313,13 +336,13 @@ async def load_file_changes(lake: Lake, identifier: Identifier, *, before: int, 
     )
 
 
-def _without(manifests: Sequence[ManifestFile], others: Sequence[ManifestFile]) -> Sequence[ManifestFile]:
+def _without(manifests: "Sequence[ManifestFile]", others: "Sequence[ManifestFile]") -> "Sequence[ManifestFile]":
     known = {one.manifest_path for one in others}
     return [one for one in manifests if one.manifest_path not in known]
 
 
 async def _files_of(
-    manifests: Manifests, metadata: TableMetadata, chosen: Sequence[ManifestFile]
+    manifests: "Manifests", metadata: TableMetadata, chosen: "Sequence[ManifestFile]"
 ) -> Mapping[str, FileRow]:
     """The files of some manifests by path, as far as they are read for one answer."""
     specs = {spec.spec_id or 0: spec for spec in metadata.specs}

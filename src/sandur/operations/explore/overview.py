@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from sandur.catalog.identifiers import Identifier, full_name_of
+from sandur.extras import pa, pc
 from sandur.operations.access import authorize_metastore
 from sandur.operations.explore.visibility import CHECKED_MAX, Row, Sight
 from sandur.operations.lake import Lake
@@ -134,7 +133,7 @@ class PublishedSizes(NamedTuple):
     """The rows and bytes of all tables, as they were published. Nothing is checked: callers name what they may see."""
 
     published_ms: int
-    table: pa.Table
+    table: "pa.Table"
 
     def of(self, uuids: Sequence[str]) -> Mapping[str, tuple[int | None, int | None]]:
         """Rows and bytes of the objects with these ids, as far as they are known."""
@@ -169,7 +168,7 @@ def commit_row(row: Row) -> CommitRow:
     )
 
 
-def newest_rows(table: pa.Table, count: int = CHECKED_MAX) -> list[Row]:
+def newest_rows(table: "pa.Table", count: int = CHECKED_MAX) -> list[Row]:
     """The newest commits, newest first."""
     if not table.num_rows:
         return []
@@ -179,9 +178,9 @@ def newest_rows(table: pa.Table, count: int = CHECKED_MAX) -> list[Row]:
     return rows
 
 
-def _filtered(table: pa.Table, wanted: CommitFilter) -> pa.Table:
+def _filtered(table: "pa.Table", wanted: CommitFilter) -> "pa.Table":
     for column, text in wanted._asdict().items():
-        if text:
+        if text and table.num_rows:
             table = table.filter(pc.equal(table[column].cast(pa.string()), text))
     return table
 
@@ -194,7 +193,7 @@ async def _needy(lake: Lake, manifest: CoreManifest) -> list[Row]:
     return await _derived(lake, manifest, "table_health", _HEALTH, needy_rows)
 
 
-def needy_rows(table: pa.Table) -> list[Row]:
+def needy_rows(table: "pa.Table") -> list[Row]:
     """The tables that need something, those that gain most first."""
     rows = [row for row in table.to_pylist() if row["needs_json"] != "[]"]
     rows.sort(key=lambda row: (-(row["benefit"] or 0.0), row["catalog"], row["namespace"], row["name"]))
@@ -205,7 +204,9 @@ async def _totals(lake: Lake, manifest: CoreManifest) -> Totals:
     return await _derived(lake, manifest, "tables", _TABLES, totals_of)
 
 
-def totals_of(table: pa.Table) -> Totals:
+def totals_of(table: "pa.Table") -> Totals:
+    if not table.num_rows:
+        return Totals(0, 0, 0, 0)
     views = pc.sum(pc.equal(table["kind"].cast(pa.string()), "view")).as_py() or 0
     rows, size = (pc.sum(table[name].cast(pa.int64())).as_py() or 0 for name in ("record_count", "size_bytes"))
     return Totals(table.num_rows - views, views, rows, size)
@@ -215,7 +216,7 @@ async def _days(lake: Lake, manifest: CoreManifest) -> Sequence[tuple[str, int]]
     return await _derived(lake, manifest, "activity", ("day", "commits"), commits_by_day)
 
 
-def commits_by_day(table: pa.Table) -> Sequence[tuple[str, int]]:
+def commits_by_day(table: "pa.Table") -> Sequence[tuple[str, int]]:
     """The commits of the last days that have some, in their order."""
     if not table.num_rows:
         return ()
@@ -225,7 +226,7 @@ def commits_by_day(table: pa.Table) -> Sequence[tuple[str, int]]:
 
 
 async def _derived(
-    lake: Lake, manifest: CoreManifest, name: str, columns: Sequence[str], compute: Callable[[pa.Table], T]
+    lake: Lake, manifest: CoreManifest, name: str, columns: Sequence[str], compute: "Callable[[pa.Table], T]"
 ) -> T:
     """What is computed from a dataset; it is computed once for each publication."""
     held = lake.feature(_Derived).values
@@ -238,7 +239,7 @@ async def _derived(
     return found
 
 
-async def _aside(table: pa.Table, work: Callable[[], T]) -> T:
+async def _aside(table: "pa.Table", work: Callable[[], T]) -> T:
     """The result of the work, in a thread if the table is long."""
     return await asyncio.to_thread(work) if table.num_rows > _LONG_ROWS else work()
 

@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, get_args
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.errors import BadRequest
+from sandur.extras import pa, pc
 from sandur.operations.access import authorize_metastore
 from sandur.operations.explore.visibility import CHECKED_MAX, Row, Sight
 from sandur.operations.lake import Lake
@@ -68,7 +67,7 @@ async def search(lake: Lake, text: str, *, within: Namespace | None = None) -> S
     return SearchResult(published_ms=manifest.published_ms, hits=hits, is_cut=is_cut)
 
 
-def _find(tables: pa.Table, columns: pa.Table, text: str, within: Namespace | None) -> dict[str, list[Row]]:
+def _find(tables: "pa.Table", columns: "pa.Table", text: str, within: Namespace | None) -> dict[str, list[Row]]:
     """Rows of each kind, the best first; `object` are the tables of the columns."""
     tables, columns = (_within(one, within) for one in (tables, columns))
     parts = text.rsplit(".", 1)
@@ -85,14 +84,14 @@ def _find(tables: pa.Table, columns: pa.Table, text: str, within: Namespace | No
     return {"name": rows[:CHECKED_MAX], "column": found, "property": properties, "object": objects.to_pylist()}
 
 
-def _within(table: pa.Table, within: Namespace | None) -> pa.Table:
+def _within(table: "pa.Table", within: Namespace | None) -> "pa.Table":
     if within is None:
         return table
     table = table.filter(pc.equal(table["catalog"].cast(pa.string()), within.catalog))
     return table.filter(pc.equal(table["namespace"].cast(pa.string()), str(within))) if within.levels else table
 
 
-def _containing(table: pa.Table, column: str, text: str) -> pa.Table:
+def _containing(table: "pa.Table", column: str, text: str) -> "pa.Table":
     return table.filter(_contains(table[column], text))
 
 

@@ -22,7 +22,7 @@ from sandur.operations.index.rebuild import read_manifest
 from sandur.operations.index.update import update_entry
 from sandur.operations.janitors.sweep import DAY_MS, Janitor, Outcome, delete_listed, is_older, key_age_ms, read_listed
 from sandur.operations.lake import Lake
-from sandur.operations.planning.plans import PLAN_TTL_MS_MIN, PLANS_FOLDER, plan_ttl_ms
+from sandur.operations.planning.cache import PLAN_TTL_MS_MIN, PLANS_FOLDER, plan_ttl_ms
 from sandur.operations.published import PublishedDatasets
 from sandur.operations.tables.drafts import find_committed
 from sandur.operations.tables.stages import remove_empty_directories

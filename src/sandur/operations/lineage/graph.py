@@ -8,12 +8,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from sandur.catalog.identifiers import full_name_of, parse_full_name
 from sandur.catalog.security import Authority
 from sandur.errors import BadRequest, NotFound
+from sandur.extras import pa, pc
 from sandur.operations.access import authorize_metastore, resolve_with_authority
 from sandur.operations.lake import Lake
 from sandur.operations.name_access import sees_published
@@ -162,7 +161,7 @@ class _Walked(NamedTuple):
     truncated: bool
 
 
-def _as_of(table: pa.Table, as_of_ms: int | None) -> pa.Table:
+def _as_of(table: "pa.Table", as_of_ms: int | None) -> "pa.Table":
     """The edges with the ids of both sides, without those that were first seen later."""
     for side in ("source", "target"):
         uuid, name = table[f"{side}_uuid"].cast(pa.string()), table[f"{side}_name"].cast(pa.string())
@@ -173,7 +172,7 @@ def _as_of(table: pa.Table, as_of_ms: int | None) -> pa.Table:
     return table.filter(pc.less_equal(table["first_seen"], moment))
 
 
-def _starts(edges: pa.Table, kind: str, name: str, uuid: str | None) -> Sequence[str]:
+def _starts(edges: "pa.Table", kind: str, name: str, uuid: str | None) -> Sequence[str]:
     """The ids at which the walk begins; for a job, everything that it reads or writes."""
     if uuid:
         return [uuid]
@@ -190,7 +189,7 @@ def _starts(edges: pa.Table, kind: str, name: str, uuid: str | None) -> Sequence
 _ENDS: Final = ("source", "target")
 
 
-def _walk(edges: pa.Table, starts: Sequence[str], asked: Question) -> _Walked:
+def _walk(edges: "pa.Table", starts: Sequence[str], asked: Question) -> _Walked:
     """The edges within the depth, level by level, until there are too many nodes."""
     nodes, truncated = set(starts), False
     found: dict[tuple[object, ...], Row] = {}
@@ -335,7 +334,7 @@ async def _columns(
     ]
 
 
-def _of_columns(table: pa.Table, starts: set[str], asked: Question) -> pa.Table:
+def _of_columns(table: "pa.Table", starts: set[str], asked: Question) -> "pa.Table":
     """The edges that lead to or from some columns, within the depth."""
     found = pa.array([False] * table.num_rows, type=pa.bool_())
     for way, near, far in _WAYS:

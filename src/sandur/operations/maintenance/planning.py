@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from sandur.catalog.maintenance.health import Operation, TableHealth
 from sandur.catalog.maintenance.plan import BYTES_PER_TASK_SECOND, Past, Plan, Skipped, TableState, plan_of
 from sandur.catalog.maintenance.policies import merged_from
 from sandur.catalog.maintenance.records import RunEnd, spent_on
 from sandur.catalog.maintenance.requests import MaintenanceRequest
+from sandur.extras import pa, pc
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.requests import list_requests
 from sandur.operations.maintenance.runs import last_end, list_runs
@@ -80,7 +78,7 @@ async def _last_end(lake: Lake, before: RunEnd | None) -> RunEnd:
     return await last_end(lake, await list_runs(lake)) if before is None else before
 
 
-def within_name(table: pa.Table, name: str) -> pa.Table:
+def within_name(table: "pa.Table", name: str) -> "pa.Table":
     """The rows whose table is the named one, or lies in the named catalog or namespace."""
     if not name or not table.num_rows:
         return table

@@ -5,11 +5,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sandur.errors import Busy
-from sandur.iceberg.scan.columns import ManifestColumns
-from sandur.iceberg.scan.selection import Selected
 from sandur.operations.lake import BytesLruCache, Lake, LruCache
+from sandur.settings import Settings, seconds_of
 
-if TYPE_CHECKING:  # The module of scans imports this one.
+if TYPE_CHECKING:  # The module of scans imports this one; the others need numpy and pyarrow.
+    from sandur.iceberg.scan.columns import ManifestColumns
+    from sandur.iceberg.scan.selection import Selected
     from sandur.operations.planning.scan import ScanRunner
 
 DECODED_AT_ONCE: Final = 2
@@ -18,6 +19,15 @@ RESULT_BYTES_MAX: Final = 32 << 20
 PLANS_AT_ONCE_MAX: Final = 64
 SCANS_MAX: Final = 8
 """Scans that stay open while their tasks are fetched. Each holds its delete files and a manifest or two."""
+
+
+PLANS_FOLDER: Final = "plans"
+PLAN_TTL_MS_MIN: Final = 60_000
+
+
+def plan_ttl_ms(settings: Settings) -> int:
+    """The lifetime of a plan: long enough for a client to fetch the next task."""
+    return max(PLAN_TTL_MS_MIN, seconds_of(settings.plan_ttl) * 1_000)
 
 
 class PlanningCache:
@@ -44,7 +54,7 @@ class ManifestCache(BytesLruCache[tuple[str, str], Any]):
         self.reads: dict[str, asyncio.Task[ManifestColumns]] = {}
 
     def read(
-        self, location: str, read: Callable[[], Coroutine[Any, Any, ManifestColumns]]
+        self, location: str, read: "Callable[[], Coroutine[Any, Any, ManifestColumns]]"
     ) -> "asyncio.Task[ManifestColumns]":
         """The task that reads a manifest. Concurrent callers share it, and it continues if they stop waiting."""
         task = self.reads.get(location)

@@ -18,19 +18,17 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.access import resolve_authorized
 from sandur.operations.counters import PLANNING_SECONDS, Counters
 from sandur.operations.lake import Lake
-from sandur.operations.planning.cache import PlanningCache, PlanResult
+from sandur.operations.planning.cache import PLANS_FOLDER, PlanningCache, PlanResult, plan_ttl_ms
 from sandur.operations.planning.manifests import Manifests, run_aside
 from sandur.operations.planning.plan_tasks import decode_task, no_such_task
 from sandur.operations.planning.scan import Limits, ScanRunner, run_plan, run_task
 from sandur.operations.tables.documents import TABLES, Document, current_document, load_document
 from sandur.operations.tables.manifest_places import ReadableManifests
 from sandur.operations.tables.names import allowed_roots, name_not_found, resolve_name
-from sandur.settings import Settings, seconds_of
+from sandur.settings import seconds_of
 from sandur.storage.cell import Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT
 
-PLANS_FOLDER: Final = "plans"
-PLAN_TTL_MS_MIN: Final = 60_000
 _PLAN_ID_CHARS_MAX: Final = 64
 
 
@@ -151,11 +149,6 @@ async def fetch_scan_tasks(lake: Lake, identifier: Identifier, token: str, *, pr
         document, scan = await _pinned(lake, identifier, plan)
         runner = scans[plan.plan_id] = await _runner(lake, identifier, plan, scan, document.metadata)
     return await run_task(runner, task)
-
-
-def plan_ttl_ms(settings: Settings) -> int:
-    """The lifetime of a plan: long enough for a client to fetch the next task."""
-    return max(PLAN_TTL_MS_MIN, seconds_of(settings.plan_ttl) * 1_000)
 
 
 def _cell(lake: Lake, plan_id: str) -> Cell[Plan]:

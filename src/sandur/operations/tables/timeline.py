@@ -6,13 +6,11 @@ The metadata log names the versions. Their receipts are read in one round; nothi
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import DeltaTable, Pointer
 from sandur.catalog.timeline import HistoryRow, Logged, SnapshotFacts, history_rows
 from sandur.errors import Invalid, NotFound
+from sandur.extras import pa, pc
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_diff import Change, diff_tables
 from sandur.iceberg.table_metadata import TableMetadata
@@ -160,7 +158,7 @@ async def _rows_before(lake: Lake, found: ResolvedName, limit: int, before: int 
     return [row for row in rows if row.version < before][:limit]
 
 
-def _published_rows(table: pa.Table, uuid: str) -> Sequence[Mapping[str, Any]]:
+def _published_rows(table: "pa.Table", uuid: str) -> Sequence[Mapping[str, Any]]:
     """The published versions of a table, newest first, the newest part of a long list."""
     if not table.num_rows:
         return ()

@@ -1,18 +1,19 @@
 """Handlers of the services Tables, Views and Scans."""
 
 from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, Kind
 from sandur.errors import BadRequest, Busy, Conflict
+from sandur.extras import LazyModule
 from sandur.iceberg.requests import decode_create_table, decode_table_commit, decode_transaction
 from sandur.iceberg.scan.requests import decode_scan_request
 from sandur.iceberg.view_commit import decode_create_view, decode_view_commit
 from sandur.operations.credentials import table_access
 from sandur.operations.credentials.table_access import NO_ACCESS, Delegated
 from sandur.operations.index.lists import list_names
-from sandur.operations.planning import plans
 from sandur.operations.tables import history, register
 from sandur.operations.tables import views as view_operations
 from sandur.operations.tables.commit import commit_table
@@ -41,6 +42,11 @@ from sandur.settings import seconds_of
 from sandur.v1 import scans_pb2, tables_pb2
 from sandur.v1.common_pb2 import Name, NamespaceName, Page
 from sandur.v1.tables_pb2 import Table, View
+
+if TYPE_CHECKING:
+    from sandur.operations.planning import plans
+else:
+    plans = LazyModule("sandur.operations.planning.plans")  # It needs numpy and pyarrow.
 
 
 class _Field(msgspec.Struct, frozen=True, rename="kebab"):
@@ -370,7 +376,7 @@ async def plan_scan(call: Call, sent: scans_pb2.PlanScanRequest) -> AsyncGenerat
         yield scans_pb2.PlanScanResponse(tasks=b"{" + fields + b"}")
 
 
-async def _completed(call: Call, identifier: Identifier, result: plans.Result) -> plans.Completed:
+async def _completed(call: Call, identifier: Identifier, result: "plans.Result") -> "plans.Completed":
     """The result of a plan, after a wait if it takes long; raises if the plan fails, is cancelled or expires."""
     settings, principal = call.settings, call.identity.principal
     waits_max = 1 + seconds_of(settings.plan_ttl) // max(1, seconds_of(settings.plan_wait))

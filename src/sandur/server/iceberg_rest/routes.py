@@ -4,6 +4,7 @@ from typing import Final
 
 from sandur.catalog import privileges
 from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
+from sandur.extras import has_planning
 from sandur.server import needs
 from sandur.server.app import Dialect, Route, Router
 from sandur.server.context import Call
@@ -147,7 +148,12 @@ EVENT_ROUTES: Final = (
     Route("POST", "/v1/{prefix}/events", "queryEvents", events.query_events, AUTHENTICATED, is_advertised=False),
 )
 
-_ENDPOINTS: Final = [f"{route.method} {route.path}" for route in ROUTES if route.is_advertised]
+_PLANNING: Final = frozenset({"planTableScan", "fetchPlanningResult", "cancelPlanning", "fetchScanTasks"})
+"""Without their packages, clients are not offered these operations, and plan scans themselves."""
+_LEFT_OUT: Final = frozenset() if has_planning() else _PLANNING
+_ENDPOINTS: Final = [
+    f"{route.method} {route.path}" for route in ROUTES if route.is_advertised and route.operation not in _LEFT_OUT
+]
 
 
 def iceberg_dialect(settings: Settings) -> Dialect:

@@ -6,7 +6,7 @@ Metadata is spliced into answers as stored, never re-encoded.
 import functools
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, Literal, NamedTuple, Protocol, assert_never
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, assert_never
 from urllib.parse import quote
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from sandur.catalog.identifiers import Identifier, Kind, Namespace
 from sandur.catalog.index import names_scope
 from sandur.errors import BadRequest, NotFound
+from sandur.extras import LazyModule
 from sandur.iceberg.requests import (
     TableCommit,
     TableIdentifier,
@@ -27,7 +28,6 @@ from sandur.operations.credentials import table_access
 from sandur.operations.credentials.table_access import NO_ACCESS, Delegated
 from sandur.operations.index.lists import list_names
 from sandur.operations.lake import BytesLruCache, Lake
-from sandur.operations.planning import plans
 from sandur.operations.tables import documents as operations
 from sandur.operations.tables import history, reports
 from sandur.operations.tables import register as registration
@@ -53,6 +53,11 @@ from sandur.server.http import (
 )
 from sandur.server.iceberg_rest.delegation import accepted, access_fields
 from sandur.server.iceberg_rest.errors import ERRORS
+
+if TYPE_CHECKING:
+    from sandur.operations.planning import plans
+else:
+    plans = LazyModule("sandur.operations.planning.plans")  # It needs numpy and pyarrow.
 
 SEPARATOR: Final = "%1F"
 """Joins the levels of a namespace in a path; `config` announces it to clients."""
@@ -318,7 +323,7 @@ async def fetch_plan(call: Call) -> Answer:
     return await _plan_answer(call, result, names_plan=False)
 
 
-async def _plan_answer(call: Call, result: plans.Result, *, names_plan: bool) -> Answer:
+async def _plan_answer(call: Call, result: "plans.Result", *, names_plan: bool) -> Answer:
     """The answer about a plan; a completed one comes with access to the files, if the client wants that."""
     body, accepts = _result_body(result, call, names_plan=names_plan), accepted(call)
     if not accepts or not isinstance(result, plans.Completed):
@@ -371,7 +376,7 @@ def _changed_table(call: Call, change: TableCommit) -> Identifier:
     return Identifier(catalog_of(call), change.identifier.namespace, change.identifier.name)
 
 
-def _result_body(result: plans.Result, call: Call, *, names_plan: bool) -> bytes:
+def _result_body(result: "plans.Result", call: Call, *, names_plan: bool) -> bytes:
     """The result in the form of its status. Only a completed result may have a list of tasks, even an empty one."""
     match result:
         case plans.Completed(plan_id=plan_id, result=found):
