@@ -261,6 +261,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Manifest entries per plan task, unless that makes more than 250 tasks."""
     plan_cache_bytes_max: Natural = 256 << 20
     """Memory for decoded manifests, per worker and workspace."""
+    cache_bytes_max: Natural = 512 << 20
+    """Bytes of table metadata, lists and indexes that are cached, per worker and workspace."""
+    cache_records_max: Natural = 20_000
+    """Names, pointers and other small records that are cached, per worker and workspace."""
+    published_cache_bytes_max: Natural = 512 << 20
+    """Bytes of published datasets that are cached for the UI and the API, per worker and workspace."""
     iceberg_events: bool = False
     """Serve events in the form that is proposed for Iceberg's REST API (`POST /v1/{prefix}/events`). The proposal may
     change, so the endpoint is not advertised. Sandur's own API always serves events."""

@@ -35,7 +35,7 @@ from sandur.errors import (
     Unauthenticated,
     Unavailable,
 )
-from sandur.operations.lake import CELLS_MAX, Lake, LruCache
+from sandur.operations.lake import Lake, LruCache
 from sandur.operations.tables.names import ResolvedName, pointer_cell, resolve_name
 from sandur.storage.cell import Versioned, gather_all, gather_in_batches
 from sandur.storage.contract import Version
@@ -428,9 +428,9 @@ async def record_chain(
     return (*above, link)
 
 
-def _chains(_lake: Lake) -> LruCache[tuple[Namespace, str], tuple[str, Chain]]:
+def _chains(lake: Lake) -> LruCache[tuple[Namespace, str], tuple[str, Chain]]:
     """The chains of namespaces, with the version of the manifest: a new owner changes the manifest, too (A12)."""
-    return LruCache(CELLS_MAX)
+    return LruCache(lake.settings.cache_records_max)
 
 
 async def namespace_chain(

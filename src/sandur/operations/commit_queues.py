@@ -8,7 +8,7 @@ from typing import Final
 
 from sandur.catalog.identifiers import Identifier
 from sandur.clock import Clock
-from sandur.operations.lake import CELLS_MAX, Lake, LruCache
+from sandur.operations.lake import Lake, LruCache
 
 IN_A_ROW_MAX: Final = 48
 IN_A_ROW_MAX_BESIDE_OTHERS: Final = 16
@@ -20,6 +20,7 @@ _PAUSE_IN_TURNS: Final = 3.0
 
 _PAUSE_SECONDS_MIN: Final = 0.002
 _PAUSE_SECONDS_MAX: Final = 0.05
+_QUEUES_MAX: Final = 20_000
 
 
 class CommitQueue:
@@ -71,7 +72,7 @@ class CommitQueues:
 
     def __init__(self, lake: Lake) -> None:
         self._clock = lake.clock
-        self._queues: LruCache[Identifier | str, CommitQueue] = LruCache(CELLS_MAX)
+        self._queues: LruCache[Identifier | str, CommitQueue] = LruCache(_QUEUES_MAX)
 
     def turn(self, identifier: Identifier | str) -> AbstractAsyncContextManager[CommitQueue]:
         """Wait for the turn of a change to a name or key; the turn ends with the context."""

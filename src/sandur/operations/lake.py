@@ -110,8 +110,7 @@ class Background:
 K = TypeVar("K")
 V = TypeVar("V")
 
-CELLS_MAX: Final = 20_000
-INDEX_BYTES_MAX: Final = 128 << 20
+_INDEX_SHARE: Final = 1 / 4
 
 
 class LruCache(MutableMapping[K, V], Generic[K, V]):
@@ -237,10 +236,10 @@ class Lake:
         self.named_features: dict[Callable[[Lake], Any], Any] = {}
         self._closers: list[Callable[[], Awaitable[None]]] = []
         # One cache for cells of every kind: the methods below give each key to one kind only.
-        self._seen: MutableMapping[str, Versioned[Any]] = LruCache(CELLS_MAX)
+        self._seen: MutableMapping[str, Versioned[Any]] = LruCache(self.settings.cache_records_max)
         # A cache of their own, because index cells are large.
         self._seen_index: MutableMapping[str, Versioned[Any]] = BytesLruCache(
-            INDEX_BYTES_MAX, entries_max=CELLS_MAX, size_of=_index_bytes
+            self.cache_bytes(_INDEX_SHARE), entries_max=self.settings.cache_records_max, size_of=_index_bytes
         )
 
     def feature(self, kind: Callable[["Lake"], F]) -> F:
@@ -252,6 +251,10 @@ class Lake:
         if found is None:
             found = self._features[kind] = kind(self._shared)
         return found
+
+    def cache_bytes(self, share: float) -> int:
+        """A share of the bytes that this lake may cache; the shares of all caches make at most one."""
+        return int(self.settings.cache_bytes_max * share)
 
     def acting_for(self, access: Access | None) -> "Lake":
         """This lake with all its caches, for one request: its operations check what the request may do."""

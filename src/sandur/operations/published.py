@@ -78,7 +78,6 @@ class CorePointer(Record, frozen=True, kw_only=True):
 
 DATASET_BYTES_MAX: Final = 256 << 20
 """The compressed size up to which a server reads a dataset. Larger ones are for engines."""
-CACHE_BYTES_MAX: Final = 512 << 20
 _FILES_AT_ONCE: Final = 8
 
 
@@ -90,7 +89,7 @@ class PublishedDatasets:
         self._cell = Cell(lake.store, lake.layout.core_manifest(), CorePointer, lake.clock)
         self._manifest: tuple[str, CoreManifest] = ("", CoreManifest())
         self._tables: BytesLruCache[tuple[str, int, tuple[str, ...]], pa.Table] = BytesLruCache(
-            CACHE_BYTES_MAX, size_of=lambda table: max(table.nbytes, 1)
+            lake.settings.published_cache_bytes_max, size_of=lambda table: max(table.nbytes, 1)
         )
         self._reading = asyncio.Lock()
 

@@ -16,7 +16,7 @@ from sandur.operations.access import authorize_namespace
 from sandur.operations.audit.notes import note_credentials
 from sandur.operations.credentials.profiles import Profiles, needs_credentials, read_profiles
 from sandur.operations.credentials.table_access import table_and_profiles, table_of_record, table_places
-from sandur.operations.lake import CELLS_MAX, Lake, LruCache
+from sandur.operations.lake import Lake, LruCache
 from sandur.operations.locations.placement import locations_of
 from sandur.operations.name_access import read_allowed
 from sandur.operations.tables.documents import CurrentTable
@@ -93,9 +93,9 @@ def _homes_of(lake: Lake, table: CurrentTable, profiles: Profiles) -> Sequence[H
     return homes
 
 
-def _known_homes(_lake: Lake) -> LruCache[tuple[str, tuple[str, ...]], tuple[Profiles, Sequence[Home]]]:
+def _known_homes(lake: Lake) -> LruCache[tuple[str, tuple[str, ...]], tuple[Profiles, Sequence[Home]]]:
     """The folders by metadata file and places, with the profiles that they were made with: both never change."""
-    return LruCache(CELLS_MAX)
+    return LruCache(lake.settings.cache_records_max)
 
 
 async def _staged_locations(

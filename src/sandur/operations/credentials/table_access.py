@@ -16,7 +16,7 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.access import data_rights
 from sandur.operations.credentials.profiles import Profiles, needs_credentials, read_profiles, recent_profiles
 from sandur.operations.credentials.vend import cached_credential, note_vended, shared_profile
-from sandur.operations.lake import CELLS_MAX, Lake, LruCache
+from sandur.operations.lake import Lake, LruCache
 from sandur.operations.locations.placement import locations_of
 from sandur.operations.tables.documents import (
     ETAG_LENGTH,
@@ -212,9 +212,9 @@ async def _staged_scope(lake: Lake, identifier: Identifier, uuid: str) -> Access
     return scope
 
 
-def _scopes(_lake: Lake) -> LruCache[tuple[str, tuple[str, ...], bool], AccessScope]:
+def _scopes(lake: Lake) -> LruCache[tuple[str, tuple[str, ...], bool], AccessScope]:
     """The scopes of metadata files, which never change, with the places of the record."""
-    return LruCache(CELLS_MAX)
+    return LruCache(lake.settings.cache_records_max)
 
 
 def _scope_of(lake: Lake, table: CurrentTable, *, reads_only: bool) -> AccessScope | None:

@@ -21,7 +21,7 @@ from sandur.operations.delta.tables import (
 from sandur.operations.lake import BytesLruCache, Lake
 from sandur.operations.name_access import read_allowed
 
-_METADATA_BYTES_MAX: Final = 32 << 20
+_METADATA_SHARE: Final = 1 / 16
 _OVERHEAD_BYTES: Final = 500
 
 
@@ -75,9 +75,9 @@ def render_table(lake: Lake, table: DeltaTable) -> LoadedDelta:
     )
 
 
-def _metadata_cache(_lake: Lake) -> BytesLruCache[str, bytes]:
+def _metadata_cache(lake: Lake) -> BytesLruCache[str, bytes]:
     """Encoded metadata of tables."""
-    return BytesLruCache(_METADATA_BYTES_MAX)
+    return BytesLruCache(lake.cache_bytes(_METADATA_SHARE))
 
 
 def _metadata(lake: Lake, table: DeltaTable) -> bytes:

@@ -8,7 +8,7 @@ from typing import Final
 from sandur.catalog.records import DeltaCommit, DeltaTable
 from sandur.delta.coordination import published_name, unpublished
 from sandur.errors import Invalid, SwapLost, Unavailable
-from sandur.operations.lake import CELLS_MAX, Lake, LruCache
+from sandur.operations.lake import Lake, LruCache
 from sandur.operations.receipts import DeltaReceipts
 from sandur.storage.cell import gather_all
 
@@ -26,9 +26,9 @@ def staged_location(table: DeltaTable, file_name: str) -> str:
     return f"{table.location}/{STAGED_FOLDER}/{file_name}"
 
 
-def _published_versions(_lake: Lake) -> LruCache[str, int]:
+def _published_versions(lake: Lake) -> LruCache[str, int]:
     """By table uuid: the version up to which this server saw the commits published."""
-    return LruCache(CELLS_MAX)
+    return LruCache(lake.settings.cache_records_max)
 
 
 def known_published(lake: Lake, table: DeltaTable) -> int:

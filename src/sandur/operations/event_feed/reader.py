@@ -25,7 +25,7 @@ PAGE_SIZE_MAX: Final = 1_000
 EXAMINED_MAX: Final = 10_000
 """Receipts that one page reads at most: a page may have few events, or none, and still not be the last."""
 _AT_ONCE: Final = 256
-_ENTRIES_BYTES_MAX: Final = 16 << 20
+_ENTRIES_SHARE: Final = 1 / 32
 _RECEIPT_BYTES: Final = 150
 _SEARCH_STEPS_MAX: Final = 64
 _FOUND_LATE_MS: Final = 600_000
@@ -62,8 +62,10 @@ class Portion(NamedTuple):
     has_more: bool
 
 
-def _entries(_lake: Lake) -> BytesLruCache[int, Entry]:
-    return BytesLruCache(_ENTRIES_BYTES_MAX, size_of=lambda entry: _RECEIPT_BYTES * (len(entry.receipts) + 1))
+def _entries(lake: Lake) -> BytesLruCache[int, Entry]:
+    return BytesLruCache(
+        lake.cache_bytes(_ENTRIES_SHARE), size_of=lambda entry: _RECEIPT_BYTES * (len(entry.receipts) + 1)
+    )
 
 
 def _feed(lake: Lake) -> Feed:

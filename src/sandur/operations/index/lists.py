@@ -50,7 +50,7 @@ from sandur.storage.cell import Versioned, gather_all
 from sandur.storage.contract import Version
 
 READ_TRIES_MAX: Final = 4
-_LIST_BYTES_MAX: Final = 16 << 20
+_LISTS_SHARE: Final = 1 / 32
 _CACHED_ENTRY_BYTES: Final = 16  # A reference: the entries belong to the index, which is cached too.
 
 Accepts = Callable[[Entry], bool]
@@ -88,9 +88,9 @@ class _Examined(NamedTuple):
     versions: Sequence[Version]
 
 
-def _list_cache(_lake: Lake) -> BytesLruCache[tuple[str, str], tuple[Sequence[Version], EntriesPage]]:
+def _list_cache(lake: Lake) -> BytesLruCache[tuple[str, str], tuple[Sequence[Version], EntriesPage]]:
     """Whole lists, by what is listed and where, with the versions of the objects that they were read from."""
-    return BytesLruCache(_LIST_BYTES_MAX)
+    return BytesLruCache(lake.cache_bytes(_LISTS_SHARE))
 
 
 async def prefetch(lake: Lake, scope: Scope, *, last: str | None, wanted: int | None) -> Prefetched:

@@ -37,7 +37,7 @@ from sandur.operations.access import (
     versions_read,
 )
 from sandur.operations.idempotency import key_hash_of
-from sandur.operations.lake import CELLS_MAX, BytesLruCache, Lake, LruCache
+from sandur.operations.lake import BytesLruCache, Lake, LruCache
 from sandur.operations.tables.names import ResolvedName, name_not_found, namespaces_behind, resolve_name
 from sandur.operations.transactions.resolution import effective_pointer, effective_record
 from sandur.storage.cell import Versioned, gather_all
@@ -48,8 +48,8 @@ M = TypeVar("M", TableMetadata, ViewMetadata)
 _HASH_LENGTH: Final = 32
 _REQUEST_PART_LENGTH: Final = 23
 _GZIP_LEVEL: Final = 6
-_TABLE_BYTES_MAX: Final = 160 << 20
-_VIEW_BYTES_MAX: Final = 16 << 20
+_TABLES_SHARE: Final = 5 / 16
+_VIEWS_SHARE: Final = 1 / 32
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class DocumentCache(NamedTuple):
     views: BytesLruCache[str, Document[ViewMetadata]]
 
 
-def document_cache(_lake: Lake) -> DocumentCache:
-    return DocumentCache(BytesLruCache(_TABLE_BYTES_MAX), BytesLruCache(_VIEW_BYTES_MAX))
+def document_cache(lake: Lake) -> DocumentCache:
+    return DocumentCache(BytesLruCache(lake.cache_bytes(_TABLES_SHARE)), BytesLruCache(lake.cache_bytes(_VIEWS_SHARE)))
 
 
 def _table_head(metadata: TableMetadata, now_ms: int) -> Head:
@@ -259,7 +259,7 @@ def version_in_name(location: str) -> int:
 
 
 REPRESENTATION_OVERHEAD_BYTES: Final = 500
-_REFS_BYTES_MAX: Final = 32 << 20
+_REFS_SHARE: Final = 1 / 16
 ETAG_LENGTH: Final = 32
 _NOT_SEEN: Final = ""
 
@@ -415,9 +415,9 @@ class _ValidatedHead(NamedTuple):
     names_version: Version | None
 
 
-def _validated_heads(_lake: Lake) -> LruCache[Identifier, _ValidatedHead]:
+def _validated_heads(lake: Lake) -> LruCache[Identifier, _ValidatedHead]:
     """The heads that earlier loads found, by the name of the table."""
-    return LruCache(CELLS_MAX)
+    return LruCache(lake.settings.cache_records_max)
 
 
 def _remember_head(lake: Lake, authority: Authority | None, chain: Chain, found: ResolvedName, location: str) -> None:
@@ -503,9 +503,9 @@ def etag_of(metadata_location: str, snapshots: Snapshots) -> str:
     return hashlib.sha256(f"{snapshots}\n{metadata_location}".encode()).hexdigest()[:ETAG_LENGTH]
 
 
-def _refs_cache(_lake: Lake) -> BytesLruCache[str, bytes]:
+def _refs_cache(lake: Lake) -> BytesLruCache[str, bytes]:
     """Representations with referenced snapshots only, by the location of the file."""
-    return BytesLruCache(_REFS_BYTES_MAX)
+    return BytesLruCache(lake.cache_bytes(_REFS_SHARE))
 
 
 def _body_with_refs(lake: Lake, document: Document[TableMetadata]) -> bytes:

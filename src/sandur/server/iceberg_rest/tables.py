@@ -76,15 +76,17 @@ _LOADED_WITH_SECRETS: Final = (JSON, *SECRET)
 _PATHS_REMEMBERED_MAX: Final = 8_192
 _CACHED_ENTRIES_MIN: Final = 100
 _CACHED_LISTS_MAX: Final = 1_000
-_CACHED_BYTES_MAX: Final = 64 << 20
+_CACHED_SHARE: Final = 1 / 8
 
-_list_bodies: Final[BytesLruCache[tuple[str, str, str, int], tuple[object, bytes]]] = BytesLruCache(
-    _CACHED_BYTES_MAX, entries_max=_CACHED_LISTS_MAX, size_of=lambda cached: len(cached[1])
-)
-"""The entries and the body of whole lists, by the root of the layout, the kind, the namespace, and the entries.
 
-Callers that see different tables have different entries, each with an id of their own.
-"""
+def _list_bodies(lake: Lake) -> BytesLruCache[tuple[str, str, int], tuple[object, bytes]]:
+    """The entries and the body of whole lists, by the kind, the namespace, and the entries.
+
+    Callers that see different tables have different entries, each with an id of their own.
+    """
+    return BytesLruCache(
+        lake.cache_bytes(_CACHED_SHARE), entries_max=_CACHED_LISTS_MAX, size_of=lambda cached: len(cached[1])
+    )
 
 
 class PageRequest(NamedTuple):
@@ -155,11 +157,11 @@ async def list_of_kind(call: Call, kind: Kind) -> Answer:
     found = await list_names(call.lake, namespace, kind=kind, page_token=page.token, page_size=page.size)
     if found.next_token is not None or len(found.entries) < _CACHED_ENTRIES_MIN:
         return json_answer(identifiers_body(namespace, found.entries, found.next_token))
-    key = (call.lake.layout.root, kind, names_scope(namespace).text, id(found.entries))
-    cached = _list_bodies.get(key)
+    key, bodies = (kind, names_scope(namespace).text, id(found.entries)), call.lake.feature(_list_bodies)
+    cached = bodies.get(key)
     # Operations return the same object while the list does not change.
     if cached is None or cached[0] is not found.entries:
-        cached = _list_bodies[key] = (found.entries, identifiers_body(namespace, found.entries, None))
+        cached = bodies[key] = (found.entries, identifiers_body(namespace, found.entries, None))
     return json_answer(cached[1])
 
 
