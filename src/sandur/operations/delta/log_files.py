@@ -6,12 +6,10 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from sandur.catalog.records import DeltaTable
 from sandur.delta.log_state import Sidecar, decode_lines, decode_rows
 from sandur.errors import Invalid, Unavailable
+from sandur.extras import pa, pq
 from sandur.operations.delta.publishing import LOG_FOLDER, published_location, staged_location
 from sandur.operations.lake import Lake
 from sandur.storage.cell import gather_all
