@@ -18,6 +18,7 @@ LIFETIME_SECONDS_MAX = 3_600
 # Not settings: what clients use, and where the Spark tests find their connector.
 _NOT_SETTINGS = frozenset({"SANDUR_PROFILE", "SANDUR_SERVER", "SANDUR_TOKEN", "SANDUR_UC_JARS"})
 
+_DAY_SECONDS = 86_400
 _DURATION = r"^P(?=[0-9T])(?:([0-9]{1,6})D)?(?:T(?=[0-9])(?:([0-9]{1,6})H)?(?:([0-9]{1,6})M)?(?:([0-9]{1,6})S)?)?\Z"
 
 Natural = Annotated[int, msgspec.Meta(ge=1)]
@@ -408,6 +409,11 @@ def _check_claims(settings: Settings) -> None:
         raise BadRequest(
             f"setting claim_timeout_ms: {settings.claim_timeout_ms} is longer than idempotency_key_lifetime "
             f"{lifetime}, so that a key would be forgotten before a retry may take it over; change one of them"
+        )
+    if seconds_of(settings.receipt_retention) < seconds_of(lifetime) + _DAY_SECONDS:
+        raise BadRequest(
+            f"setting receipt_retention: {settings.receipt_retention} is shorter than idempotency_key_lifetime "
+            f"{lifetime} and a day, so that a retry may not find the receipt of its commit; change one of them"
         )
 
 

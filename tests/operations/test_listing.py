@@ -4,18 +4,20 @@ import asyncio
 import random  # noqa: TID251 - seeded, so that a run can be repeated
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sandur.catalog.identifiers import Identifier, Kind, Namespace
-from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Place, names_scope, namespaces_scope
+from sandur.catalog.index import INLINE_MAX, SEGMENT_MAX, Entry, Place, names_scope, namespaces_scope
 from sandur.catalog.paging import PAGE_SIZE_DEFAULT
 from sandur.errors import BadRequest, NotFound
 from sandur.operations.containers.namespaces import create_namespace, list_namespaces
 from sandur.operations.counters import INDEX_READS, INDEX_REBUILDS, LIST_FALLBACKS, Count, Counters
 from sandur.operations.index import update
 from sandur.operations.index.lists import list_names
+from sandur.operations.index.rebuild import expected_of, read_manifest, write_index
 from sandur.operations.index.update import REBUILD_EVERY_MS, UNDER_WAY_MS_MAX
 from sandur.operations.lake import Lake
 from sandur.storage.contract import ABSENT
@@ -189,6 +191,32 @@ async def test_a_token_works_with_and_without_the_index() -> None:
         Count(INDEX_REBUILDS, "result", "ok", 1),
         Count(LIST_FALLBACKS, "collection", "tables", 1),
     ]
+
+
+async def test_a_warm_page_of_wide_tables_is_one_round_wherever_it_begins() -> None:
+    """Entries with many columns make small segments, so a page needs more of them."""
+    source = await with_namespace(make_lake())
+    info = msgspec.Raw(msgspec.json.encode({"columns": ["x" * 4_000]}))
+    names = [f"t{number:04}" for number in range(600)]
+    entries = [Entry(name=name, kind="table", format="iceberg", uuid=name, info=info) for name in names]
+    found = await read_manifest(source, SCOPE)
+    assert await write_index(source, SCOPE, tuple(entries), expected=expected_of(found))
+    store = SpyStore(source.store)
+    lake = make_lake(store, source.clock)
+
+    async def listed(token: str | None) -> tuple[Sequence[str], str | None]:
+        page = await list_names(lake, SPACE, kind="table", page_token=token, page_size=100)
+        return [entry.name for entry in page.entries], page.next_token
+
+    tokens: list[str | None] = [""]
+    while token := (await listed(tokens[-1]))[1]:
+        tokens.append(token)
+
+    for number, begin in enumerate(tokens):
+        store.reset()
+        assert (await listed(begin))[0] == names[100 * number : 100 * number + 100]
+        assert store.rounds == 1
+        assert len(store.calls) <= 8
 
 
 @pytest.mark.parametrize("count", [20, 3 * INLINE_MAX])

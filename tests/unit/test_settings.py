@@ -208,3 +208,11 @@ def test_a_claim_cannot_time_out_after_its_key_is_forgotten() -> None:
     with pytest.raises(BadRequest, match="claim_timeout_ms: 60001 is longer than idempotency_key_lifetime PT1M"):
         load_settings(flags=flags)
     assert load_settings(flags={**flags, "claim_timeout_ms": 60_000}).claim_timeout_ms == 60_000
+
+
+def test_receipts_outlive_the_keys_whose_commits_they_prove() -> None:
+    flags: dict[str, object] = {"receipt_retention": "P2D", "idempotency_key_lifetime": "P1DT1S"}
+
+    with pytest.raises(BadRequest, match="receipt_retention: P2D is shorter than idempotency_key_lifetime P1DT1S"):
+        load_settings(flags=flags)
+    assert load_settings(flags={**flags, "idempotency_key_lifetime": "P1D"}).receipt_retention == "P2D"

@@ -97,7 +97,7 @@ async def prefetch(lake: Lake, scope: Scope, *, last: str | None, wanted: int | 
     """Read the manifest, and in the same round the segments that the page needs if the manifest has not changed."""
     changed = lake.feature(IndexMemory).under_way(scope, lake.clock.now_ms())
     before = lake.index(scope).last_seen
-    ids = _ids_from(before.value, last, _segments_for(wanted)) if before else ()
+    ids = _probable_ids(lake, scope, before.value, last, wanted) if before else ()
     manifest, parts = await asyncio.gather(read_manifest(lake, scope), read_segments(lake, scope, ids))
     return Prefetched(manifest, parts, changed)
 
@@ -290,6 +290,23 @@ def _ids_from(manifest: Manifest, last: str | None, count: int | None) -> Sequen
     """The ids of `count` segments (None: all), from the segment of `last` on."""
     start = 0 if last is None or not manifest.segments else segment_at(manifest.segments, last)
     return [ref.id for ref in manifest.segments[start : None if count is None else start + count]]
+
+
+def _probable_ids(lake: Lake, scope: Scope, manifest: Manifest, last: str | None, wanted: int | None) -> Sequence[str]:
+    """The ids of the segments that a page needs, by what they had when they were read last."""
+    ids = _ids_from(manifest, last, None)
+    if wanted is None:
+        return ids
+    count = 0
+    for number, segment_id in enumerate(ids[:READS_AT_ONCE_MAX], start=1):
+        held = lake.index_segment(scope, segment_id).last_seen
+        if held is None:
+            count += SEGMENT_MAX // 2
+        else:
+            count += len(entries_after(held.value.entries, last))
+        if count > wanted:
+            return ids[:number]
+    return ids[:READS_AT_ONCE_MAX]
 
 
 async def _read_records(lake: Lake, scope: Scope, last: str | None, selection: _Selection) -> EntriesPage:
