@@ -2,7 +2,8 @@
 
 A start is measured from outside, by `/readyz`. The first requests of each kind go to a new server with one worker, in
 parts of a hundred. Then come a part with everything warm, commits that stand alone, with all that follows their answer,
-and a part on a busy machine. `--against TREE` runs the same with another checkout, in turns, and adds the ratios.
+a part on a busy machine, and commits with and without fsync. `--against TREE` runs the same with another checkout, in
+turns, and adds the ratios.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import httpx
 import msgspec
 
 from bench.load.loader import Loader, is_go_here
-from bench.load.servers import SOURCE, running_sandur
+from bench.load.servers import SOURCE, running_sandur, sandur_on_folder
 from bench.load.target import Target
 from bench.measurement import save, show
 from bench.meters import cpu_seconds
@@ -66,13 +67,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="sandur-bench-") as folder:
         starts = _measure_starts(Path(folder), plan, trees)
         requests = _measure_requests(Path(folder), plan, trees, loader)
-    _show(starts, requests)
+        syncs = _measure_syncs(Path(folder), plan, loader)
+    _show(starts, requests, syncs)
     result = {
         "settings": "folder, fsync always (the default); the requests by one connection, with one worker",
         "plan": plan,
         "load_average": round(os.getloadavg()[0], 2),
         "start": starts,
         "CPU ms per request": requests,
+        "commits by fsync": syncs,
     }
     save("cold", result, file=options.json)
 
@@ -215,6 +218,31 @@ def _busy_machine() -> Iterator[None]:
             other.wait()
 
 
+def _measure_syncs(parent: Path, plan: Plan, loader: Loader) -> Mapping[str, Mapping[str, float]]:
+    """Commits with and without fsync, in turns: their CPU time, and how often a thread of the server waits for each."""
+    found: dict[str, dict[str, list[float]]] = {fsync: {"cpu_ms": [], "waits": []} for fsync in ("always", "never")}
+    with contextlib.ExitStack() as running:
+        targets: dict[str, Target] = {}
+        for fsync in found:
+            folder = Path(tempfile.mkdtemp(dir=parent))
+            targets[fsync] = running.enter_context(sandur_on_folder(fsync, folder, fsync=fsync, workers=1))
+            targets[fsync].connect(_NAMESPACE)
+        for number in range(plan.starts):
+            for fsync, target in targets.items():
+                waits = _waits(target.pids[0])
+                found[fsync]["cpu_ms"].append(_run(loader, target, "properties", "", f"p{number}", PART))
+                found[fsync]["waits"].append((_waits(target.pids[0]) - waits) / PART)
+    return {
+        fsync: {what: round(statistics.median(values), 2) for what, values in by.items()} for fsync, by in found.items()
+    }
+
+
+def _waits(pid: int) -> int:
+    """How often the threads of a process have waited: their voluntary context switches."""
+    texts = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/status")]
+    return sum(int(line.split()[1]) for text in texts for line in text.splitlines() if line.startswith("voluntary"))
+
+
 def _idle_share(pid: int) -> float:
     """The CPU time that the server uses per second without a request."""
     began, cpu = time.perf_counter(), cpu_seconds([pid])
@@ -239,12 +267,18 @@ def _change(kind: str, location: str, number: int) -> Mapping[str, object]:
     return {"requirements": [], "updates": [{"action": "add-snapshot", "snapshot": snapshot}, head]}
 
 
-def _show(starts: Mapping[str, object], requests: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
+def _show(
+    starts: Mapping[str, object],
+    requests: Mapping[str, Mapping[str, Mapping[str, float]]],
+    syncs: Mapping[str, Mapping[str, float]],
+) -> None:
     show("Start", ("workers", "figures"), list(starts.items()))
     for name, by_kind in requests.items():
         parts = sorted({part for costs in by_kind.values() for part in costs}, key=list(by_kind["append"]).index)
         rows = [(kind, *(costs.get(part, "") for part in parts)) for kind, costs in by_kind.items()]
         show(f"CPU ms per request, {name}", ("request", *parts), rows)
+    rows_by_fsync = [(fsync, by["cpu_ms"], by["waits"]) for fsync, by in syncs.items()]
+    show("Commits by fsync", ("fsync", "CPU ms", "waits of threads"), rows_by_fsync)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ groups and roles, and records every request. Storage rounds, tokens and decision
 import argparse
 import asyncio
 import contextlib
+import json
 import os
 import statistics
 import tempfile
@@ -25,6 +26,7 @@ from bench.load.target import Target
 from bench.measurement import save, show
 from bench.meters import Cost, Meter
 from bench.population import CALLER, STRANGER, counted, populate
+from bench.provenance import RESULTS
 from bench.security_checks import measure_checks
 from bench.store_proxy import PROFILES, distant
 from sandur.catalog.identifiers import Namespace
@@ -44,6 +46,8 @@ DISTANT: Final = "s3-distant"
 OFF: Final = "off"
 ON: Final = "on"
 WORKERS: Final = 2
+CONNECTIONS: Final = 8
+DISTANT_CONNECTIONS: Final = 32
 SLOWER_MAX: Final = 0.10
 """The issue's limit: with everything on, a warm load or commit costs at most this much more."""
 
@@ -68,7 +72,7 @@ class Plan(msgspec.Struct, frozen=True):
     checks: int
 
 
-FULL: Final = Plan(rounds=16, seconds=1.0, listed=LISTED, list_calls=40, checks=2_000)
+FULL: Final = Plan(rounds=10, seconds=0.8, listed=LISTED, list_calls=40, checks=2_000)
 QUICK: Final = Plan(rounds=6, seconds=0.6, listed=1_000, list_calls=10, checks=200)
 
 
@@ -99,8 +103,9 @@ class Ratio(msgspec.Struct, frozen=True):
 class Server:
     """A server of this run; with authentication, the caller's token is in the headers of its target."""
 
-    def __init__(self, target: Target, settings: Settings) -> None:
+    def __init__(self, target: Target, settings: Settings, *, is_distant: bool = False) -> None:
         self.target = target
+        self.is_distant = is_distant
         self.settings = settings
         self.url = f"http://{target.address}"
 
@@ -153,14 +158,15 @@ def main() -> None:
     loader = Loader()
     with tempfile.TemporaryDirectory(prefix="sandur-bench-") as folder:
         ratios, population = _compare(Path(folder), plan, loader, options.stores)
-        lists = _measure_lists(Path(folder), plan, loader)
+        lists = _measure_lists(Path(folder), plan, loader) if options.lists else _earlier_lists()
         checks = asyncio.run(measure_checks(plan.checks))
     _show(ratios, lists, checks)
     result = {
         "settings": {
             FOLDER: f"folder, fsync always (the default), {WORKERS} workers",
             S3: f"one bucket of a SeaweedFS on the same machine, {WORKERS} workers",
-            DISTANT: f"the same, {_LATENCY.p50_ms:g} ms per request (p99 {_LATENCY.p99_ms:g} ms), {WORKERS} workers",
+            DISTANT: f"the same, {_LATENCY.p50_ms:g} ms per request (p99 {_LATENCY.p99_ms:g} ms), {WORKERS} workers, "
+            f"{DISTANT_CONNECTIONS} connections instead of {CONNECTIONS}",
             "list": _LIST_SETTINGS,
             "on": "authentication on, every request in the audit trail",
         },
@@ -177,6 +183,9 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench security", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, shorter lists")
+    parser.add_argument(
+        "--no-lists", dest="lists", action="store_false", help="keep the lists of the last run, which take minutes"
+    )
     parser.add_argument("--stores", nargs="+", choices=STORES, default=STORES)
     parser.add_argument("--json", type=Path, help="the result file; the default is bench/results/security.json")
     return parser.parse_args()
@@ -224,7 +233,8 @@ def _start(store: str, parent: Path, running: contextlib.ExitStack) -> Mapping[s
         environment = {**_environment(state), **({} if store == FOLDER else s3_environment(settings))}
         target = running.enter_context(running_sandur(folder.name, folder, url, WORKERS, environment))
         authentication: Literal["on", "off"] = "on" if state == ON else "off"
-        started[state] = Server(target, msgspec.structs.replace(settings, store=url, authentication=authentication))
+        reached = msgspec.structs.replace(settings, store=url, authentication=authentication)
+        started[state] = Server(target, reached, is_distant=store == DISTANT)
     return started
 
 
@@ -243,9 +253,11 @@ def _table(loader: Loader, server: Server) -> str:
 
 def _measure(loader: Loader, server: Server, path: str, plan: Plan, number: int) -> Iterator[tuple[str, Result]]:
     """One round of every workload."""
-    same: Mapping[str, object] = {"seconds": plan.seconds}
-    yield "load", loader.run(server.target, "get", path=path, workers=8, **same)
-    commits = loader.run(server.target, "properties", tables=8, workers=8, stem=f"c{number}", **same)
+    # Requests to a distant bucket wait most of the time, so that more of them keep the server busy.
+    connections = DISTANT_CONNECTIONS if server.is_distant else CONNECTIONS
+    same: Mapping[str, object] = {"seconds": plan.seconds, "workers": connections}
+    yield "load", loader.run(server.target, "get", path=path, **same)
+    commits = loader.run(server.target, "properties", tables=connections, stem=f"c{number}", **same)
     yield "commit", commits
 
 
@@ -271,6 +283,12 @@ def _ratio(workload: str, store: str, rounds: Mapping[str, Sequence[Result]]) ->
         p50=median(on.p50_ms / off.p50_ms for off, on in pairs),
         cpu=median(on.server_cpu_ms / off.server_cpu_ms for off, on in pairs),
     )
+
+
+def _earlier_lists() -> Mapping[str, object]:
+    """The lists of the last run that measured them, with its date."""
+    last = json.loads((RESULTS / "security.json").read_text(encoding="utf-8"))
+    return {"date": last["date"], **last["lists"]}
 
 
 def _measure_lists(parent: Path, plan: Plan, loader: Loader) -> Mapping[str, object]:
