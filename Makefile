@@ -11,7 +11,7 @@ CHROMIUM := .tools/chromium/.ready
 PROMTOOL := .tools/promtool/.ready
 NPM_SERVERS := .tools/azurite/.ready .tools/oidc-provider/.ready
 
-.PHONY: help setup demo docs test browser slow check serve bench crash simulate interop rck proof grpc-code lock
+.PHONY: help setup demo docs test browser slow check serve bench crash simulate interop rck proof grpc-code lock licences release
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,3 +108,10 @@ grpc-code: $(READY) ## Generate the code of the gRPC definitions again
 lock: ## Pin the dependencies again (versions and hashes)
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 requirements/bootstrap.in -o requirements/bootstrap.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --all-extras --group dev -c requirements/bootstrap.txt -o requirements/dev.txt
+
+licences: $(READY) ## Print the licences of all dependencies
+	@$(BIN)/python -m checks.dependencies licences
+
+release: $(READY) ## Make a release in dist/: make release VERSION=1.2.3
+	@test -n "$(VERSION)" || { echo "Give a version: make release VERSION=1.2.3"; exit 1; }
+	@$(BIN)/python -m checks.release $(VERSION) --date $$(date -u +%F)

@@ -1,0 +1,153 @@
+"""Make a release: `make release VERSION=1.2.3` writes everything that is published to `dist/`.
+
+It sets the version, dates the changelog, commits and tags, and then builds from that commit: the wheel, the container
+image, the Helm chart, the licences of dependencies, the list of components (SBOM) and checksums. For a version whose
+tag exists, it builds again: the same commit gives the same wheel, byte for byte.
+
+An image and a chart need buildah and helm. Without them the rest is built, and the output says what is missing.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from checks.dependencies import licence_report, sbom
+
+ROOT: Final = Path(__file__).parent.parent
+_VERSION: Final = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
+_IN_FILES: Final[Mapping[str, str]] = {
+    "pyproject.toml": r'(?m)^version = "[^"]+"$',
+    "src/sandur/__init__.py": r'(?m)^__version__ = "[^"]+"$',
+}
+_UNRELEASED: Final = re.compile(r"(?m)^## \S+ \(unreleased\)$")
+
+
+class NotReady(Exception):
+    """The tree cannot be released as it is."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m checks.release", description=__doc__)
+    parser.add_argument("version", help="such as 1.2.3")
+    parser.add_argument("--date", required=True, help="the day of the release, such as 2026-01-31")
+    parser.add_argument("--to", type=Path, default=ROOT / "dist", help="the folder for the results")
+    options = parser.parse_args()
+    try:
+        prepare(ROOT, options.version, options.date)
+        made = build(ROOT, options.version, options.to)
+    except NotReady as error:
+        print(f"release: {error}", file=sys.stderr)
+        return 1
+    print("\n".join(made))
+    print(f"Publish with: git push --follow-tags, and the files in {options.to}")
+    return 0
+
+
+def prepare(root: Path, version: str, date: str) -> None:
+    """Commit and tag the version; nothing if the current commit has that tag. Raises NotReady."""
+    if not _VERSION.fullmatch(version):
+        raise NotReady(f"version {version!r}: expected a version such as 1.2.3 or 1.2.3rc1")
+    if changed := _git(root, "status", "--porcelain"):
+        raise NotReady(f"the tree has changes; commit them first:\n{changed}")
+    tag = f"v{version}"
+    if tag in _git(root, "tag", "--list", tag).split():
+        if _git(root, "rev-parse", f"{tag}^{{commit}}") != _git(root, "rev-parse", "HEAD"):
+            raise NotReady(f"{tag} is another commit; check it out to build it again")
+        return
+    write_version(root, version, date)
+    _git(root, "commit", "--all", "--message", f"release: {version}")
+    _git(root, "tag", "--annotate", tag, "--message", f"Sandur {version}")
+
+
+def write_version(root: Path, version: str, date: str) -> None:
+    """Set the version in every file that has it, and date the changelog. Raises NotReady before it writes anything."""
+    changelog = root / "CHANGELOG.md"
+    written = {changelog: _UNRELEASED.sub(f"## {version} ({date})", changelog.read_text(encoding="utf-8"), count=1)}
+    if written[changelog] == changelog.read_text(encoding="utf-8"):
+        raise NotReady("CHANGELOG.md has no section (unreleased); add one with what changed for users")
+    for name, pattern in _IN_FILES.items():
+        text = (root / name).read_text(encoding="utf-8")
+        line = re.search(pattern, text)
+        if line is None:
+            raise NotReady(f"{name}: no line with the version")
+        written[root / name] = text.replace(line[0], re.sub(r'"[^"]+"', f'"{version}"', line[0]), 1)
+    for chart in root.glob("deploy/**/Chart.yaml"):
+        text = chart.read_text(encoding="utf-8")
+        written[chart] = re.sub(r"(?m)^(version|appVersion): .*$", rf'\1: "{version}"', text)
+    for path, text in written.items():
+        path.write_text(text, encoding="utf-8")
+
+
+def build(root: Path, version: str, to: Path) -> Sequence[str]:
+    """Build everything from the current commit; a line for each result, or for what is missing."""
+    to.mkdir(parents=True, exist_ok=True)
+    epoch = _git(root, "log", "-1", "--format=%ct")
+    wheel = build_wheel(root, to, epoch)
+    lines = [f"wheel: {wheel.name}", *_build_image(root, version, to, epoch), *_build_chart(root, version, to)]
+    (to / f"sandur-{version}-licences.md").write_text(licence_report(), encoding="utf-8")
+    components = json.dumps(sbom(int(epoch), version), indent=2) + "\n"
+    (to / f"sandur-{version}.cdx.json").write_text(components, encoding="utf-8")
+    lines += [f"licences: sandur-{version}-licences.md", f"SBOM: sandur-{version}.cdx.json"]
+    files = sorted(path for path in to.glob(f"*{version}*") if path.is_file())
+    sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
+    (to / "SHA256SUMS").write_text(sums, encoding="utf-8")
+    return [*lines, "checksums: SHA256SUMS"]
+
+
+def build_wheel(root: Path, to: Path, epoch: str) -> Path:
+    """The wheel of a tree. Times of files do not matter: all entries have the time `epoch`."""
+    before = set(to.glob("*.whl"))
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(to)]
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch}
+    subprocess.run(command, cwd=root, env=environment, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own build
+    made = sorted(set(to.glob("*.whl")) - before) or sorted(before, key=lambda path: path.stat().st_mtime_ns)
+    return made[-1]
+
+
+def _build_image(root: Path, version: str, to: Path, epoch: str) -> Sequence[str]:
+    recipes = sorted((*root.glob("deploy/**/Containerfile"), *root.glob("deploy/**/Dockerfile")))
+    if not recipes:
+        return ["image: not built, deploy/ has no Containerfile"]
+    if (buildah := shutil.which("buildah")) is None:
+        return ["image: not built, buildah is not installed"]
+    name, archive = f"sandur:{version}", to / f"sandur-{version}.oci.tar"
+    archive.unlink(missing_ok=True)
+    for command in (
+        [buildah, "bud", "--timestamp", epoch, "--tag", name, "--file", str(recipes[0]), str(root)],
+        [buildah, "push", name, f"oci-archive:{archive}:{name}"],
+    ):
+        if subprocess.run(command, check=False).returncode:  # noqa: S603 - our own build
+            return [f"image: not built, this failed: {' '.join(command)}"]
+    return [f"image: {archive.name}"]
+
+
+def _build_chart(root: Path, version: str, to: Path) -> Sequence[str]:
+    charts = sorted(root.glob("deploy/**/Chart.yaml"))
+    if not charts:
+        return ["chart: not built, deploy/ has no Chart.yaml"]
+    if (helm := shutil.which("helm")) is None:
+        return ["chart: not built, helm is not installed"]
+    command = [helm, "package", str(charts[0].parent), "--version", version, "--app-version", version]
+    if subprocess.run([*command, "--destination", str(to)], check=False).returncode:  # noqa: S603 - our own build
+        return [f"chart: not built, this failed: {' '.join(command)}"]
+    return [f"chart: {charts[0].parent.name}-{version}.tgz"]
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = [shutil.which("git") or "git", "-C", str(root), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own repository
+    if done.returncode:
+        raise NotReady(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""A release: one version everywhere, the same wheel for the same sources, licences and components of dependencies."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from checks import dependencies
+from checks.release import ROOT, NotReady, build_wheel, prepare, write_version
+
+_FILES: Final = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
+_EPOCH: Final = "1700000000"
+
+
+def _copy(to: Path) -> Path:
+    """What a wheel is built from, and the changelog."""
+    to.mkdir()
+    for name in _FILES:
+        shutil.copy(ROOT / name, to / name)
+    shutil.copytree(ROOT / "src", to / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "docs" / "man", to / "docs" / "man")
+    return to
+
+
+def test_the_same_sources_give_the_same_wheel(tmp_path: Path) -> None:
+    first, second = _copy(tmp_path / "first"), _copy(tmp_path / "second")
+    for path in second.rglob("*"):
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+
+    wheels = [build_wheel(tree, tmp_path / f"{tree.name}.out", _EPOCH) for tree in (first, second)]
+
+    one, other = (hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
+    assert one == other
+
+
+def test_the_version_is_written_everywhere(tmp_path: Path) -> None:
+    tree = _copy(tmp_path / "tree")
+    (tree / "CHANGELOG.md").write_text("# Changelog\n\n## 0.1.0 (unreleased)\n\n- New\n")
+    (tree / "deploy" / "chart").mkdir(parents=True)
+    (tree / "deploy" / "chart" / "Chart.yaml").write_text("name: sandur\nversion: 0.1.0\nappVersion: 0.1.0\n")
+
+    write_version(tree, "9.8.7", "2026-01-31")
+
+    assert 'version = "9.8.7"' in (tree / "pyproject.toml").read_text()
+    assert '__version__ = "9.8.7"' in (tree / "src" / "sandur" / "__init__.py").read_text()
+    assert "## 9.8.7 (2026-01-31)" in (tree / "CHANGELOG.md").read_text()
+    assert (tree / "deploy" / "chart" / "Chart.yaml").read_text().count("9.8.7") == 2
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    tree = _copy(tmp_path / "repository")
+    (tree / "CHANGELOG.md").write_text("# Changelog\n\n## 0.1.0 (unreleased)\n\n- New\n")
+    for arguments in (
+        ("init", "--quiet"),
+        ("config", "user.name", "Somebody"),
+        ("config", "user.email", "somebody@example.org"),
+        ("add", "--all"),
+        ("commit", "--quiet", "--message", "first"),
+    ):
+        subprocess.run(["git", "-C", tree, *arguments], check=True)  # noqa: S607 - the git of this machine
+    return tree
+
+
+def test_a_release_is_one_commit_with_a_tag_and_can_be_built_again(repository: Path) -> None:
+    prepare(repository, "9.8.7", "2026-01-31")
+    released = (repository / ".git" / "refs" / "tags" / "v9.8.7").read_text()
+    prepare(repository, "9.8.7", "2026-02-01")
+
+    assert (repository / ".git" / "refs" / "tags" / "v9.8.7").read_text() == released
+    assert "(2026-01-31)" in (repository / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("version", "change", "reason"),
+    [
+        ("next", "", "expected a version"),
+        ("9.8.7", "README.md", "has changes"),
+        ("9.8.7", "CHANGELOG.md", "has changes"),
+    ],
+)
+def test_an_unready_tree_is_not_released(repository: Path, version: str, change: str, reason: str) -> None:
+    if change:
+        (repository / change).write_text("changed")
+
+    with pytest.raises(NotReady, match=reason):
+        prepare(repository, version, "2026-01-31")
+
+    assert 'version = "0.1.0"' in (repository / "pyproject.toml").read_text()
+
+
+def test_without_a_section_in_the_changelog_nothing_is_written(tmp_path: Path) -> None:
+    tree = _copy(tmp_path / "tree")
+    (tree / "CHANGELOG.md").write_text("# Changelog\n")
+
+    with pytest.raises(NotReady, match="unreleased"):
+        write_version(tree, "9.8.7", "2026-01-31")
+
+    assert 'version = "9.8.7"' not in (tree / "pyproject.toml").read_text()
+
+
+def test_every_dependency_has_a_licence_that_is_allowed() -> None:
+    found = dependencies.packages()
+
+    assert len(found) > 20
+    assert {one.name: one.licence for one in found if dependencies.refused(one.licence)} == {}
+
+
+@pytest.mark.parametrize(
+    ("licence", "is_refused"),
+    [
+        ("MIT", False),
+        ("Apache-2.0 AND BSD-2-Clause", False),
+        ("GPL-3.0-only OR MIT", False),
+        ("GPL-3.0-only", True),
+        ("MIT AND GPL-3.0-only", True),
+        ("", True),
+    ],
+)
+def test_a_licence_is_refused_unless_one_choice_is_allowed(licence: str, *, is_refused: bool) -> None:
+    assert dependencies.refused(licence) is is_refused
+
+
+def test_the_list_of_components_is_valid_and_complete() -> None:
+    made = dependencies.sbom(int(_EPOCH), "9.8.7")
+
+    problem = JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(made))
+
+    assert problem is None, problem
+    names = {component["name"] for component in made["components"]}
+    assert {"httpx", "msgspec", "obstore", "uvicorn"} <= names
+    assert made == dependencies.sbom(int(_EPOCH), "9.8.7")
+    refs = {made["metadata"]["component"]["bom-ref"], *(component["bom-ref"] for component in made["components"])}
+    assert {ref for one in made["dependencies"] for ref in (one["ref"], *one["dependsOn"])} == refs
