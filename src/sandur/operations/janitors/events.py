@@ -1,8 +1,9 @@
 """Repair of events: settle one record, and write the receipt of its event if that happened (E2, E3).
 
 The next writer of a record does the same. This is for records without a next writer: a job visits every key, and
-a killed request has left no event without its receipt then. The janitors here do the same for recent commits: a server
-that was killed between its answer and the receipt must not leave a quiet table without its last event.
+a killed request has left no event without its receipt then. The janitors here do the same for recent commits and
+changes: a server that was killed between its answer and the receipt must not leave a quiet record without its last
+event.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from sandur.catalog.records import (
     DeltaCommit,
     DeltaTable,
     ModelVersion,
+    NameRecord,
     NamespaceRecord,
     Pointer,
     Securable,
@@ -40,10 +42,12 @@ from sandur.operations.receipts import (
     CatalogReceipts,
     DeltaReceipts,
     Receipts,
+    catalog_receipt_key,
     commit_key_of,
     delta_receipt_key,
     delta_receipt_of,
     first_delta_commit,
+    receipt_of_event,
     tried_of,
 )
 from sandur.operations.tables.names import activate_name, is_namespace_visible, resolve_name, settle_name
@@ -161,15 +165,46 @@ def receipted_commits(table: DeltaTable) -> Sequence[DeltaCommit]:
     return (*reversed(table.commits), *first)
 
 
+async def visit_events(lake: Lake, listed: Listed, *, kind: type[Record]) -> Outcome:
+    """E2 without a next writer: write the receipt of the last change of a record, if that change happened (E3)."""
+    found = await read_listed(lake.uncached(listed.key, kind), listed)
+    return await _write_missing(lake, listed.key, found.value)
+
+
+async def _write_missing(lake: Lake, key: str, record: Record) -> Outcome:
+    missing = await _missing_receipts(lake, record)
+    if not missing:
+        return "kept"
+    await ensure_events(lake, key)
+    # An event that did not happen has no receipt afterwards, either.
+    return "settled" if await _existing(lake, missing) else "kept"
+
+
+async def _missing_receipts(lake: Lake, record: Record) -> Sequence[str]:
+    """The keys of the receipts that do not exist, of the recent events in a record."""
+    after_ms = lake.clock.now_ms() - recent_ms(lake.settings)
+    events = [event_in(record)]
+    if isinstance(record, BoundRecord) and record.state in {"dropped", "purging"}:
+        events.append(record.last_event)
+    recent = [one for one in events if one and one.at_ms > after_ms]
+    keys = [catalog_receipt_key(lake.layout, receipt_of_event(one)) for one in recent]
+    there = await _existing(lake, keys)
+    return [key for key in keys if key not in there]
+
+
+async def _existing(lake: Lake, keys: Sequence[str]) -> set[str]:
+    return {key for key in keys if await lake.store.head(key)}
+
+
 async def visit_head(lake: Lake, listed: Listed) -> Outcome:
     """C5 without a successor: write the receipt of the newest commit, and of the one below a transaction."""
     held = await read_listed(lake.uncached(listed.key, Pointer), listed)
+    outcome = await _write_missing(lake, listed.key, held.value)
     if not await is_effective(lake, held.value):
-        return "kept"
+        return outcome
     after_ms = lake.clock.now_ms() - recent_ms(lake.settings)
     heads = (held.value.head, (await effective_pointer(lake, held)).value.head)
     recent = {commit_key_of(head): head for head in heads if head and head.last_updated_ms > after_ms}
-    outcome: Outcome = "kept"
     for head in recent.values():
         if not await lake.feature(Receipts).exists(tried_of(head)):
             await lake.feature(Receipts).ensure(held.value.table_uuid, head)
@@ -182,7 +217,7 @@ async def visit_delta_commits(lake: Lake, listed: Listed) -> Outcome:
     table = (await read_listed(lake.uncached(listed.key, DeltaTable), listed)).value
     lake.feature(findings)[DELTA_UNPUBLISHED] += sum(one.version > table.published for one in table.commits)
     after_ms = lake.clock.now_ms() - recent_ms(lake.settings)
-    outcome: Outcome = "kept"
+    outcome = await _write_missing(lake, listed.key, table)
     for commit in reversed([one for one in receipted_commits(table) if one.timestamp_ms > after_ms]):
         if await lake.store.head(delta_receipt_key(lake.layout, delta_receipt_of(table, commit))) is None:
             await lake.feature(DeltaReceipts).ensure(table, commit)
@@ -194,3 +229,17 @@ HEADS: Final = Janitor("heads", Layout.pointers_folder, lambda _: HEAD_AGE_MS, v
 DELTA_COMMITS: Final = Janitor(
     "delta_commits", Layout.delta_tables_folder, lambda _: HEAD_AGE_MS, visit_delta_commits, recent_ms
 )
+
+
+def _of_events(name: str, folder: Callable[[Layout], str], kind: type[Record]) -> Janitor:
+    return Janitor(name, folder, lambda _: HEAD_AGE_MS, partial(visit_events, kind=kind), recent_ms)
+
+
+OF_EVENTS: Final = (
+    _of_events("name_events", Layout.all_names_folder, NameRecord),
+    _of_events("namespace_events", Layout.all_namespaces_folder, NamespaceRecord),
+    _of_events("catalog_events", Layout.catalogs_folder, Catalog),
+    _of_events("securable_events", Layout.securables_folder, Securable),
+    _of_events("model_version_events", Layout.all_model_versions_folder, ModelVersion),
+)
+"""Janitors for the changes of the catalog itself; `heads` and `delta_commits` have those of their records."""

@@ -29,6 +29,7 @@ JANITORS: Final = (
     leftovers.TRANSACTIONS,
     events.HEADS,
     events.DELTA_COMMITS,
+    *events.OF_EVENTS,
     records.NAMES,
     locations.CLAIMS,
     records.NAMESPACES,
@@ -163,7 +164,8 @@ class Janitors:
         run = await run_janitors(lake, lease.positions, on_error=on_error, keep=lease.keep)
         pause_seconds = SOON_SECONDS if run.has_more else seconds_of(self.settings.janitor_interval)
         await lease.release(run.positions, due_ms=self.clock.now_ms() + pause_seconds * 1_000)
-        overdue = run.counts.get("heads_settled", 0) + run.counts.get("delta_commits_settled", 0)
+        writers = (events.HEADS, events.DELTA_COMMITS, *events.OF_EVENTS)
+        overdue = sum(run.counts.get(f"{one.name}_settled", 0) for one in writers)
         await note_success(lake, JANITORS_RUN, {**lake.feature(findings), RECEIPTS_OVERDUE: overdue})
         self.counters.add(JANITOR_RUNS, "done")
         for outcome, times in run.counts.items():
