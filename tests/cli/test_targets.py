@@ -48,6 +48,8 @@ COMMANDS: Final = (
     "ls main.nothing",
     "find or",
     "find ID --columns",
+    "find sales --tags",
+    "find sales --properties",
     "find ID --columns --in main.sales --kind view -o json",
     "find x --in main.nothing",
     *(f"show {name}" for name in ("main", "main.sales", "main.sales.orders", "main.sales.events")),

@@ -1,5 +1,6 @@
 """`project` on real stores: new metadata files are read, known rows are kept."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.documents import current_document
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename
+from sandur.operations.unity.governance import change_tags
 from sandur.pipeline.job import Limits
 from sandur.pipeline.jobs.project import PROJECT
 from tests.operations.delta_requests import create_managed
@@ -71,6 +73,9 @@ def test_current_tables_are_published_and_only_new_files_are_read(spark: SparkSe
     world.wait(
         rename(world.lake, identifier_of("customers"), identifier_of("people"), kind="table", request=world.request())
     )
+    tags = {"domain": "sales"}
+    world.wait(change_tags(world.lake, "table", "main.sales.people", world.request(), set_=tags))
+    world.wait(change_tags(world.lake, "table", "main.sales.people", world.request(), set_=tags, column="x"))
     world.wait(drop_name(world.lake, identifier_of("forgotten"), kind="table", request=world.request()))
     more = {"owner": "bo"}
     world.wait(update_namespace_properties(world.lake, NAMESPACE, updates=more, removals=(), request=world.request()))
@@ -83,6 +88,8 @@ def test_current_tables_are_published_and_only_new_files_are_read(spark: SparkSe
     assert second.counts["metadata_files_read"] == 2
     tables = {row["name"]: row for row in of_users(system_table(world, "tables"))}
     assert tables.keys() == {"orders", "people", "hidden", "versions"}
+    assert json.loads(tables["people"]["tags_json"]) == {"tags": tags, "columns": {"1": tags}}
+    assert {row["tags_json"] for name, row in tables.items() if name != "people"} == {None}
     assert '"noted":"yes"' in tables["versions"]["properties_json"]
     assert (second.counts["names_unreadable"], second.counts["tables_in_doubt"]) == (1, 1)
     assert [warning.partition(":")[0] for warning in second.warnings] == ["main.sales.hidden"]

@@ -3,8 +3,11 @@
 import httpx
 import pytest
 
+from sandur.storage.memory import MemoryStore
+from tests.server.conftest import Catalogs
 from tests.server.requests import create_table, create_view
 from tests.ui.html import Element, parse
+from tests.ui.scene import make_scene, segment
 
 
 async def get(client: httpx.AsyncClient, path: str, status: int = 200) -> Element:
@@ -73,3 +76,18 @@ async def test_what_does_not_exist_is_a_page_that_says_so(client: httpx.AsyncCli
     page = await get(client, path, 404)
 
     assert page.one("h1").text == "Not found"
+
+
+async def test_search_finds_names_columns_properties_and_tags(catalogs: Catalogs) -> None:
+    store = MemoryStore()
+    client = await catalogs.open(store)
+    await make_scene(client, store)
+
+    page = parse((await client.get(f"/ui/search?q={segment('orders <script>')}")).text)
+    of_column = (await client.get("/api/sandur/v1/search?q=pii")).json()["hits"]
+    form_only = (await client.get("/api/sandur/v1/search?q=columns")).json()["hits"]
+
+    assert [one.text for one in page.every("h2")] == ["Names 1", "Columns 1", "Properties 1", "Tags 1"]
+    assert "domain = orders <script>" in page.text
+    assert [(one["found"], one["detail"]) for one in of_column] == [("tag", "pii = orders <script> 2 (of a column)")]
+    assert form_only == []

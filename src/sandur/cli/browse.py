@@ -12,7 +12,7 @@ from sandur.cli.output import print_fields, print_json, print_records, say, time
 from sandur.cli.targets import is_store, name_of, run_on_target
 from sandur.client.catalog import CatalogClient, Json, Name, levels_path, path_of
 from sandur.client.profiles import user_profiles
-from sandur.client.sessions import find_target
+from sandur.client.sessions import API, find_target
 from sandur.errors import BadRequest, NotFound
 
 _SHORT: Final = ("name", "kind", "format")
@@ -75,6 +75,19 @@ def find_objects(text: str, flags: TargetFlags, *, within: str | None, by_column
 
     found = run_on_target(collect, flags)
     print_records(found, _FOUND if by_columns else _FOUND[:-1], flags.output, empty="Nothing is found.")
+
+
+def find_published(text: str, flags: TargetFlags, *, within: str | None, found_in: str) -> None:
+    """Print the tables and views with a property or a tag that contains the text, as they were published last."""
+    query = {"q": text, **({"in": within} if within else {})}
+    found = run_on_target(lambda client: client.get(f"{API}/search", **query), flags)
+    rows = []
+    for hit in found["hits"]:
+        catalog, levels, name = hit["identifier"]
+        if hit["found"] == found_in:
+            rows.append({**hit, "name": path_text((catalog, *levels, name)), found_in: hit["detail"]})
+    empty = "Nothing is found." if found["published_ms"] else "Nothing is published: sandur run all"
+    print_records(rows, (*_FOUND[:-1], found_in), flags.output, empty=empty)
 
 
 def show_object(name: str, flags: TargetFlags, *, only_schema: bool, as_ddl: bool, kind: str | None = None) -> None:

@@ -68,11 +68,16 @@ def find_objects(
     *,
     within: Annotated[str | None, typer.Option("--in", metavar="NAME", help="Only below this name")] = None,
     columns: Annotated[bool, typer.Option("--columns", help="Search the columns of tables and views")] = False,
+    properties: Annotated[bool, typer.Option("--properties", help="Search the properties, as published last")] = False,
+    tags: Annotated[bool, typer.Option("--tags", help="Search the tags, as published last")] = False,
     kind: KindOption = None,
 ) -> None:
-    """Find objects by a part of their name, or columns by a part of theirs."""
+    """Find objects by a part of their name, of a column, of a property or of a tag."""
     from sandur.cli import browse  # noqa: PLC0415 - starts fast
 
+    if properties or tags:
+        browse.find_published(text, flags, within=within, found_in="tag" if tags else "property")
+        return
     browse.find_objects(text, flags, within=within, by_columns=columns, kind=kind)
 
 

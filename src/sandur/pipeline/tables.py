@@ -126,13 +126,14 @@ NAMES: Final = shape(
     """
     catalog string!, namespace string!, name string!, kind string!, format string!, uuid string!, state string!,
     is_shown boolean!, table_uuid string, metadata_location string, commit_key string, snapshot_id long,
-    committed_at timestamptz, metadata_version long, problem string, etag string
+    committed_at timestamptz, metadata_version long, problem string, etag string, tags_json string
     """,
     key="catalog namespace name",
 )
 """The rows of `sandur_names`: every name, and the table that a reader finds under it.
 
-`etag` changes with every change of a Delta table's record, with or without a commit.
+`etag` changes with every change of a Delta table's record, with or without a commit. `tags_json` has the tags of the
+object under `tags`, those of its columns under `columns`; null without any.
 """
 
 POINTERS: Final = shape(
@@ -215,7 +216,7 @@ TABLES: Final = shape(
     table_uuid string, kind string!, format string!, location string, metadata_location string, metadata_version long,
     commit_key string, snapshot_id long, format_version int, current_schema_id int, default_spec_id int,
     last_sequence_number long, last_updated_at timestamptz, column_count int, snapshot_count int, record_count long,
-    file_count long, size_bytes long, properties_json string, problem string, etag string
+    file_count long, size_bytes long, properties_json string, problem string, etag string, tags_json string
     """,
     key="catalog namespace name",
 )

@@ -1,4 +1,4 @@
-"""Search for tables by what people remember of them: a part of a name, of a column, or of a property."""
+"""Search for tables by what people remember of them: a part of a name, of a column, of a property, or of a tag."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.identifiers import Identifier, Namespace, parse_schema_name
 from sandur.errors import BadRequest
 from sandur.extras import pa, pc
 from sandur.operations.access import authorize_metastore
@@ -20,15 +20,15 @@ HITS_MAX: Final = 100
 TEXT_CHARS_MAX: Final = 200
 
 _NAMED: Final = ("catalog", "namespace", "name", "uuid")
-_TABLES: Final = (*_NAMED, "kind", "format", "properties_json")
+_TABLES: Final = (*_NAMED, "kind", "format", "properties_json", "tags_json")
 _COLUMNS: Final = (*_NAMED, "path", "type", "doc")
 
-Found = Literal["name", "column", "property"]
+Found = Literal["name", "column", "property", "tag"]
 _KINDS: Final[tuple[Found, ...]] = get_args(Found)
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that was found. `detail` is the column with its type, or the property with its value."""
+    """An object that was found. `detail` is the column with its type, or the property or tag with its value."""
 
     found: Found
     identifier: Identifier
@@ -45,8 +45,15 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool = False
 
 
+def scope_of(text: str) -> Namespace | None:
+    """The catalog or namespace that a search is limited to, from its full name; None without one."""
+    if not text:
+        return None
+    return parse_schema_name(text) if "." in text else Namespace(text, ())
+
+
 async def search(lake: Lake, text: str, *, within: Namespace | None = None) -> SearchResult:
-    """The tables and views whose name, columns or properties contain the text, in any case."""
+    """The tables and views whose name, columns, properties or tags contain the text, in any case."""
     if len(text) > TEXT_CHARS_MAX:
         raise BadRequest(f"Invalid search: {len(text)} characters, at most {TEXT_CHARS_MAX} are allowed")
     published = lake.feature(PublishedDatasets)
@@ -57,7 +64,8 @@ async def search(lake: Lake, text: str, *, within: Namespace | None = None) -> S
     tables = await published.table(manifest, "tables", _TABLES)
     columns = await published.table(manifest, "columns", _COLUMNS)
     found = await asyncio.to_thread(_find, tables, columns, text.strip(), within)
-    kinds = {row["uuid"]: (row["kind"], row["format"]) for row in found["name"] + found["property"] + found["object"]}
+    named = (row for what, rows in found.items() if what != "column" for row in rows)
+    kinds = {row["uuid"]: (row["kind"], row["format"]) for row in named}
     hits: list[Hit] = []
     is_cut = False
     for what in _KINDS:
@@ -75,13 +83,20 @@ def _find(tables: "pa.Table", columns: "pa.Table", text: str, within: Namespace 
     if len(parts) > 1:
         names = names.filter(_contains(names["namespace"], parts[0].rpartition(".")[2]))
     by_column = _containing(columns, "path", text)
-    by_property = _containing(tables, "properties_json", text)
+    by_property, by_tag = (_containing(tables, column, text) for column in ("properties_json", "tags_json"))
     rows = sorted(names.slice(0, 10 * CHECKED_MAX).to_pylist(), key=lambda row: _rank(row, parts[-1]))
     found = by_column.slice(0, CHECKED_MAX).to_pylist()
     ids = pa.array(sorted({row["uuid"] for row in found}), type=pa.string())
     objects = tables.filter(pc.is_in(tables["uuid"].cast(pa.string()), value_set=ids))
     properties = [row for row in by_property.slice(0, CHECKED_MAX).to_pylist() if _property(row, text)]
-    return {"name": rows[:CHECKED_MAX], "column": found, "property": properties, "object": objects.to_pylist()}
+    tagged = [row for row in by_tag.slice(0, CHECKED_MAX).to_pylist() if _tag(row, text)]
+    return {
+        "name": rows[:CHECKED_MAX],
+        "column": found,
+        "property": properties,
+        "tag": tagged,
+        "object": objects.to_pylist(),
+    }
 
 
 def _within(table: "pa.Table", within: Namespace | None) -> "pa.Table":
@@ -113,13 +128,30 @@ def _hit(what: Found, row: Row, text: str, kinds: Mapping[str, tuple[str, str]])
         detail = f"{row['path']} {row['type']}"
     elif what == "property":
         detail = _property(row, text)
+    elif what == "tag":
+        detail = _tag(row, text)
     identifier = Identifier(row["catalog"], tuple(row["namespace"].split(".")), row["name"])
     return Hit(found=what, identifier=identifier, kind=kind, format=format_, detail=detail)
 
 
 def _property(row: Row, text: str) -> str:
     """The first property that contains the text; empty if only the form of the JSON does."""
-    properties = msgspec.json.decode(row["properties_json"] or "{}", type=dict[str, str])
+    return _pair(msgspec.json.decode(row["properties_json"] or "{}", type=dict[str, str]), text)
+
+
+class _PublishedTags(msgspec.Struct):
+    tags: dict[str, str] = {}
+    columns: dict[str, dict[str, str]] = {}
+
+
+def _tag(row: Row, text: str) -> str:
+    """The first tag of the object or of a column that contains the text; empty if only the form of the JSON does."""
+    found = msgspec.json.decode(row["tags_json"] or "{}", type=_PublishedTags)
+    of_columns = (_pair(tags, text) for tags in found.columns.values())
+    return _pair(found.tags, text) or next((f"{one} (of a column)" for one in of_columns if one), "")
+
+
+def _pair(values: Mapping[str, str], text: str) -> str:
     wanted = text.lower()
-    found = (f"{key} = {value}" for key, value in sorted(properties.items()) if wanted in f"{key}={value}".lower())
+    found = (f"{key} = {value}" for key, value in sorted(values.items()) if wanted in f"{key}={value}".lower())
     return next(found, "")

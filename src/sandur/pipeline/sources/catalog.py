@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import Catalog, DeltaTable, Head, NameRecord, NamespaceRecord, head_of
+from sandur.catalog.records import BoundRecord, Catalog, DeltaTable, Head, NameRecord, NamespaceRecord, head_of
 from sandur.errors import SandurError
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import commit_key_of
@@ -121,6 +121,7 @@ async def name_row(lake: Lake, key: str) -> Row | None:
 async def visible_row(lake: Lake, found: ResolvedName) -> Row:
     """The row of a name that a reader can resolve."""
     named = {**_name_columns(found.identifier), **_record_columns(found.name.value), "is_shown": True}
+    named["tags_json"] = _tags_json(found.pointer.value)
     if isinstance(found.pointer.value, DeltaTable):
         return {**named, **_delta_columns(found.pointer.value)}
     record = (await resolution.effective_record(lake, found.pointer)).value
@@ -135,6 +136,13 @@ async def _known_columns(lake: Lake, identifier: Identifier) -> Row:
     except SandurError:
         record = None
     return _record_columns(record.value) if record else {"kind": "", "format": "", "uuid": "", "state": ""}
+
+
+def _tags_json(record: BoundRecord) -> str | None:
+    """The tags of an object and, by the id or name of the column, those of its columns."""
+    found = {"tags": record.tags, "columns": record.column_tags}
+    kept = {name: tags for name, tags in found.items() if tags}
+    return msgspec.json.encode(kept, order="deterministic").decode() if kept else None
 
 
 def _record_columns(record: NameRecord) -> Row:

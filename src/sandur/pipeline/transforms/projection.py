@@ -13,7 +13,7 @@ from sandur.pipeline.tables import CATALOGS, NAMESPACES, TABLES, Shape
 NAMES: Final = ("catalog", "namespace", "name")
 _OF_HEAD: Final = ("metadata_location", "metadata_version", "commit_key", "snapshot_id")
 _OF_FILE: Final = ("metadata_location", "etag")
-OF_NAME: Final = (*NAMES, "uuid", "table_uuid", "kind", "format", *_OF_HEAD, "etag")
+OF_NAME: Final = (*NAMES, "uuid", "table_uuid", "kind", "format", *_OF_HEAD, "etag", "tags_json")
 """The columns of a table that come from its name and pointer, not from its metadata file."""
 
 CREATED: Final = "created"

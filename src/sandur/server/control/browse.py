@@ -11,6 +11,7 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.errors import BadRequest
 from sandur.operations import browse as operations
 from sandur.operations import jobs
+from sandur.operations.explore import search
 from sandur.operations.preview import rows
 from sandur.operations.tables import timeline
 from sandur.operations.tables.definitions import NewTable, define_table
@@ -109,6 +110,12 @@ async def preview(call: Call) -> Answer:
     if len(identifiers) != 1:
         raise BadRequest("Malformed preview request: without sql, expected exactly one table")
     return answer_with(await rows.preview_rows(call.lake, identifiers[0], limit=body.limit))
+
+
+async def search_objects(call: Call) -> Answer:
+    """What contains a text in its name, columns, properties or tags, as it was published last."""
+    scope = search.scope_of(call.query.get("in", ""))
+    return answer_with(await search.search(call.lake, call.query.get("q", ""), within=scope))
 
 
 async def list_jobs(call: Call) -> Answer:

@@ -117,6 +117,7 @@ ROUTES: Final = (
     Route("POST", _OBJECT + "/restore", "restoreTable", restore.restore_table, COMMIT_DELTA_TABLE),
     Route("POST", "/tables/{catalog}/{namespace}", "defineTable", browse.create_table, _CREATE_TABLE),
     Route("POST", "/preview", "preview", browse.preview, Needs("tables", privileges.READ_DATA)),
+    Route("GET", "/search", "search", browse.search_objects, Needs("metastore")),
     Route("GET", "/jobs", "listJobs", browse.list_jobs, _ADMINISTRATOR),
     Route("GET", _POLICY, "loadPolicy", policies.load_policy, Needs("metastore")),
     Route("PUT", _POLICY, "replacePolicy", policies.replace_policy, privileges.CHANGE_GRANTS),
