@@ -26,6 +26,7 @@ PAGES: Final = {
     "view": "/ui/data/main/sales/views/large_orders",
     "activity": "/ui/activity",
     "jobs": "/ui/jobs",
+    "maintenance": "/ui/maintenance",
     "subscriptions": "/ui/subscriptions",
     "policies": "/ui/policies",
     "audit": "/ui/audit",

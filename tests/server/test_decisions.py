@@ -130,7 +130,7 @@ async def iceberg_requests(tour: Tour) -> None:
 
 
 async def maintenance_requests(tour: Tour) -> None:
-    for path in ("table-health", "maintenance/plan", "maintenance/operations", "maintenance/requests"):
+    for path in ("table-health", "maintenance/plan", "maintenance/operations", "maintenance/requests", "search"):
         await tour.send("GET", f"{OWN}/{path}")
     await tour.send("POST", f"{OWN}/maintenance/requests/main.ns.t")
 

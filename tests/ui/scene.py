@@ -1,6 +1,7 @@
 """A workspace with one object of every kind, whose names and texts try to break out of the pages."""
 
 import datetime as dt
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -77,6 +78,7 @@ class Scene:
             f"/ui/activity?principal={segment(EVIL)}",
             "/ui/activity?only=rows",
             "/ui/jobs",
+            "/ui/maintenance",
             f"/ui/audit?principal={segment(EVIL)}",
             "/ui/subscriptions",
             *([f"/ui/subscriptions/{self.subscription}"] if self.subscription else []),
@@ -218,11 +220,28 @@ def datasets(table: str, daily: str) -> dict[str, list[dict[str, Any]]]:
         "policy_json": "[]",
     }
     size = {"record_count": 20, "size_bytes": 2_000, "kind": "table", "format": "iceberg", "properties_json": "{}"}
+    work = {
+        **orders,
+        "run": "1",
+        "format": "iceberg",
+        "operation": "compaction",
+        "state": "done",
+        "reason": EVIL,
+        "started_at": at,
+        "ended_at": at,
+        "files_before": 120,
+        "files_after": 2,
+        "bytes_before": 3_000_000,
+        "bytes_after": 1_000_000,
+    }
+    tags = {"tags": {"domain": "orders <script>"}, "columns": {"2": {"pii": "orders <script> 2"}}}
+    described = {"properties_json": '{"owner team": "orders <script>"}', "tags_json": json.dumps(tags)}
     return {
-        "tables": [{**orders, **size, "properties_json": '{"owner team": "orders <script>"}'}, {**other, **size}],
+        "tables": [{**orders, **size, **described}, {**other, **size}],
         "columns": [{**orders, "id": "1", "path": "orders <script> column", "column_name": "c", "type": "string"}],
         "commits": [commit, {**commit, **other, "name": None, "metadata_version": 1}],
         "timeline": [{**orders, "version": 2, "committed_at": at, "lineage": "verified", "quality": "checked"}],
+        "maintenance": [work, {**work, "number": 1, "state": "failed"}],
         "activity": [{"table_uuid": table, "day": "2026-01-01", "commits": 3}],
         "table_health": [health],
         "lineage": [edge, {**outside, "target_name": edge["source_name"]}],

@@ -9,7 +9,7 @@ from sandur.operations.access import authorize_metastore
 from sandur.operations.janitors.lease import Lease
 from sandur.operations.lake import Lake
 from sandur.operations.tables.stages import list_stages
-from sandur.storage.cell import gather_in_batches
+from sandur.storage.cell import gather_all, gather_in_batches
 
 _ROWS_MAX: Final = 1_000
 """The largest number of rows of each kind in an answer."""
@@ -64,13 +64,17 @@ class _Manifest(msgspec.Struct, frozen=True):
 
 async def list_jobs(lake: Lake) -> Jobs:
     """What runs, waits and was published last, for administrators; each list is bounded."""
-    await authorize_metastore(lake)
-    stages = await list_stages(lake, page_size=_ROWS_MAX)
-    purges, has_more_purges = await _purges(lake)
+    _, leases, (stages, (purges, has_more_purges), published) = await gather_all(
+        (
+            authorize_metastore(lake),
+            gather_all([_lease(lake, kind) for kind in _LEASES]),
+            gather_all((list_stages(lake, page_size=_ROWS_MAX), _purges(lake), _published(lake))),
+        )
+    )
     return Jobs(
-        leases=[row for kind in _LEASES if (row := await _lease(lake, kind))],
+        leases=[row for row in leases if row],
         purges=purges,
-        published=await _published(lake),
+        published=published,
         stages=[
             JobRow(
                 name=".".join((one.catalog_name, *one.namespace, one.name)),

@@ -242,11 +242,14 @@ def _with_waiting(before: RunEnd, plan: RunPlan) -> dict[tuple[str, Operation], 
 
 
 def _saved(record: OperationRecord) -> int:
-    """The bytes that left the store, or that readers of the current state need no more."""
     if record.state != "done":
         return 0
-    before, after = record.before.bytes, record.after.bytes
-    return record.bytes_deleted + (max(0, before - after) if before is not None and after is not None else 0)
+    return saved_bytes(record.bytes_deleted, record.before.bytes, record.after.bytes)
+
+
+def saved_bytes(deleted: int, before: int | None, after: int | None) -> int:
+    """The bytes that left the store, or that readers of the current state need no more."""
+    return deleted + (max(0, before - after) if before is not None and after is not None else 0)
 
 
 def _past_after(found: PastRecord | None, record: OperationRecord) -> PastRecord:

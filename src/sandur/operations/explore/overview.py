@@ -186,11 +186,11 @@ def _filtered(table: "pa.Table", wanted: CommitFilter) -> "pa.Table":
 
 
 async def _newest(lake: Lake, manifest: CoreManifest) -> list[Row]:
-    return await _derived(lake, manifest, "commits", _COMMITS, newest_rows)
+    return await derived(lake, manifest, "commits", _COMMITS, newest_rows)
 
 
 async def _needy(lake: Lake, manifest: CoreManifest) -> list[Row]:
-    return await _derived(lake, manifest, "table_health", _HEALTH, needy_rows)
+    return await derived(lake, manifest, "table_health", _HEALTH, needy_rows)
 
 
 def needy_rows(table: "pa.Table") -> list[Row]:
@@ -201,7 +201,7 @@ def needy_rows(table: "pa.Table") -> list[Row]:
 
 
 async def _totals(lake: Lake, manifest: CoreManifest) -> Totals:
-    return await _derived(lake, manifest, "tables", _TABLES, totals_of)
+    return await derived(lake, manifest, "tables", _TABLES, totals_of)
 
 
 def totals_of(table: "pa.Table") -> Totals:
@@ -213,7 +213,7 @@ def totals_of(table: "pa.Table") -> Totals:
 
 
 async def _days(lake: Lake, manifest: CoreManifest) -> Sequence[tuple[str, int]]:
-    return await _derived(lake, manifest, "activity", ("day", "commits"), commits_by_day)
+    return await derived(lake, manifest, "activity", ("day", "commits"), commits_by_day)
 
 
 def commits_by_day(table: "pa.Table") -> Sequence[tuple[str, int]]:
@@ -225,17 +225,18 @@ def commits_by_day(table: "pa.Table") -> Sequence[tuple[str, int]]:
     return tuple(pairs)[-_DAYS:]
 
 
-async def _derived(
+async def derived(
     lake: Lake, manifest: CoreManifest, name: str, columns: Sequence[str], compute: "Callable[[pa.Table], T]"
 ) -> T:
     """What is computed from a dataset; it is computed once for each publication."""
     held = lake.feature(_Derived).values
     dataset = manifest.datasets.get(name)
     sequence = dataset.sequence if dataset else 0
-    if name not in held or held[name][0] != sequence:
+    key = f"{name} {compute.__qualname__}"
+    if key not in held or held[key][0] != sequence:
         table = await lake.feature(PublishedDatasets).table(manifest, name, columns)
-        held[name] = (sequence, await _aside(table, lambda: compute(table)))
-    found: T = held[name][1]
+        held[key] = (sequence, await _aside(table, lambda: compute(table)))
+    found: T = held[key][1]
     return found
 
 

@@ -18,6 +18,7 @@ from sandur.storage.cell import gather_all
 MEASURED: Final = tuple(name for name in TableHealth.__struct_fields__ if name != "blocked")
 _OWN: Final = "is a system table: the pipeline itself merges its files and removes its old snapshots"
 _COLUMNS: Final = (*MEASURED, "blocked", "policy_json")
+HEALTH_COLUMNS: Final = (*_COLUMNS, "needs_json", "benefit")
 
 
 class PlannedRun(NamedTuple):

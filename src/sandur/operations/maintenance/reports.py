@@ -45,7 +45,7 @@ async def load_plan(lake: Lake, *, within: str = "", limit: int = ROWS_MAX) -> P
     """
     await authorize_metastore(lake)
     planned = await plan_run(lake, within=within)
-    rows = _plan_rows(planned.plan)
+    rows = plan_rows(planned.plan)
     shown = await visible_rows(lake, await read_authority(lake), rows[:ROWS_MAX])
     return PlanReport(
         published_ms=planned.published_ms, rows=shown[:limit], is_cut=len(rows) > ROWS_MAX or len(shown) > limit
@@ -55,7 +55,7 @@ async def load_plan(lake: Lake, *, within: str = "", limit: int = ROWS_MAX) -> P
 async def load_request_plan(lake: Lake, identifier: Identifier, uuid: str) -> PlanReport:
     """What the next run would do to a table if its maintenance were requested now. The caller may change it."""
     planned = await plan_run(lake, within=full_name_of(identifier), requested=uuid)
-    rows = [row for row in _plan_rows(planned.plan) if row["uuid"] == uuid]
+    rows = [row for row in plan_rows(planned.plan) if row["uuid"] == uuid]
     return PlanReport(published_ms=planned.published_ms, rows=rows)
 
 
@@ -98,7 +98,7 @@ def _operation_row(record: OperationRecord) -> Mapping[str, Any]:
     return {**row, "state": record.state}
 
 
-def _plan_rows(plan: Plan) -> Sequence[Mapping[str, Any]]:
+def plan_rows(plan: Plan) -> Sequence[Mapping[str, Any]]:
     """The work in its order, then what is skipped."""
     work = [
         {

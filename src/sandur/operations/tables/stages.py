@@ -34,7 +34,7 @@ from sandur.operations.tables.drafts import name_taken
 from sandur.operations.tables.names import namespace_not_found, resolve_name
 from sandur.settings import seconds_of
 from sandur.storage.cell import Cell, gather_all, gather_in_batches
-from sandur.storage.contract import ABSENT, Listed
+from sandur.storage.contract import ABSENT
 
 log = structlog.get_logger()
 
@@ -230,13 +230,16 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 async def list_stages(lake: Lake, *, page_token: str | None = None, page_size: int | None = None) -> Page[StageInfo]:
     """The stages of both formats that wait for their commit, sorted by format and name, for administrators."""
-    await authorize_metastore(lake)
     what, limit = ("stages", lake.layout.root), min(checked_page_size(page_size), _STAGES_READ_MAX)
     after = decode_page_token(page_token, what) if page_token else ""
-    found: list[Listed] = []
-    for folder in sorted((lake.layout.stages_folder(), lake.layout.delta_stages_folder())):
-        if len(found) <= limit and after < f"{folder}\U0010ffff":
-            found += await lake.store.list(folder, after=after or None, limit=limit + 1 - len(found))
+    folders = sorted((lake.layout.stages_folder(), lake.layout.delta_stages_folder()))
+    lists = [
+        lake.store.list(folder, after=after or None, limit=limit + 1)
+        for folder in folders
+        if after < f"{folder}\U0010ffff"
+    ]
+    _, listed = await gather_all((authorize_metastore(lake), gather_all(lists)))
+    found = [one for page in listed for one in page]
     read = await gather_in_batches([one.key for one in found[:limit]], partial(_info, lake), at_once=_READS_AT_ONCE)
     token = encode_page_token(what, found[limit - 1].key) if len(found) > limit else None
     return Page([info for info in read if info], token)

@@ -39,6 +39,7 @@ ROUTES: Final = (
     Route("GET", "/search", "showSearch", workspace.show_search, SEE_METASTORE),
     Route("GET", "/activity", "showActivity", workspace.show_activity, SEE_METASTORE),
     Route("GET", "/jobs", "showJobs", workspace.show_jobs, ADMINISTER),
+    Route("GET", "/maintenance", "showMaintenance", workspace.show_maintenance, SEE_METASTORE),
     Route("GET", "/audit", "showAudit", workspace.show_audit, ADMINISTER),
     Route("GET", "/subscriptions", "showSubscriptions", workspace.show_subscriptions, OWN_OR_ADMINISTER),
     Route("GET", "/subscriptions/{id}", "showSubscription", workspace.show_subscription, OWN_OR_ADMINISTER),

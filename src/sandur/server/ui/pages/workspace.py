@@ -4,7 +4,7 @@ from typing import Final
 
 from sandur import __version__
 from sandur.catalog.audit import AuditFilter
-from sandur.catalog.identifiers import Namespace, parse_full_name, parse_schema_name
+from sandur.catalog.identifiers import parse_full_name
 from sandur.catalog.privileges import parse_securable_type
 from sandur.errors import BadRequest, Forbidden
 from sandur.operations import policies
@@ -13,9 +13,10 @@ from sandur.operations.audit.search import LAST_MS, load_audit, time_of
 from sandur.operations.browse import list_contents
 from sandur.operations.event_feed import subscriptions
 from sandur.operations.explore.overview import CommitFilter, load_activity
-from sandur.operations.explore.search import TEXT_CHARS_MAX, search
+from sandur.operations.explore.search import TEXT_CHARS_MAX, scope_of, search
 from sandur.operations.identity.principals import describe_caller
 from sandur.operations.jobs import list_jobs
+from sandur.operations.maintenance.overview import load_overview
 from sandur.server.context import Call
 from sandur.server.http import Answer
 from sandur.server.needs import ADMINISTER, SEE_METASTORE, SEE_NAMESPACE
@@ -33,7 +34,7 @@ _LETTERS_SHOWN: Final = 50
 
 async def show_search(call: Call) -> Answer:
     """What contains a text. If nothing was published, the names of the open namespace that begin with it."""
-    text, within = call.query.get("q", "")[:TEXT_CHARS_MAX], _within(call)
+    text, within = call.query.get("q", "")[:TEXT_CHARS_MAX], scope_of(call.query.get("in", ""))
     found = await search(call.lake, text, within=within)
     prefixed = None
     if not found.published_ms and within and within.levels and text:
@@ -41,14 +42,6 @@ async def show_search(call: Call) -> Answer:
         names = await list_contents(lake, within, begins=text, page_size=_PREFIX_HITS)
         prefixed = [entry for entry in names.entries if entry.name.startswith(text)]
     return page(call, "search.html", views.search_view(text, within, found, prefixed))
-
-
-def _within(call: Call) -> Namespace | None:
-    """The catalog or namespace of `in`, as a full name."""
-    text = call.query.get("in", "")
-    if not text:
-        return None
-    return parse_schema_name(text) if "." in text else Namespace(text, ())
 
 
 async def show_activity(call: Call) -> Answer:
@@ -62,6 +55,10 @@ async def show_activity(call: Call) -> Answer:
 
 async def show_jobs(call: Call) -> Answer:
     return page(call, "jobs.html", views.jobs_view(await list_jobs(call.lake)))
+
+
+async def show_maintenance(call: Call) -> Answer:
+    return page(call, "maintenance.html", views.maintenance_view(await load_overview(call.lake)))
 
 
 async def show_audit(call: Call) -> Answer:

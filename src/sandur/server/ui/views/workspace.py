@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from markupsafe import Markup
 
 from sandur.catalog.audit import AuditRecord
 from sandur.catalog.identifiers import Identifier, Namespace, full_name_of
@@ -17,10 +18,13 @@ from sandur.operations.event_feed.subscriptions import SubscriptionStatus
 from sandur.operations.explore.overview import Activity, CommitFilter, CommitRow
 from sandur.operations.explore.search import Hit, SearchResult
 from sandur.operations.jobs import Jobs
+from sandur.operations.maintenance.overview import MaintenanceOverview
 from sandur.operations.policies import ScopeView
 from sandur.server.identity import Identity
+from sandur.server.ui.drawing.plots import bar_plot
 from sandur.server.ui.links import object_link, page_link
 from sandur.server.ui.renderer import View
+from sandur.server.ui.texts import bytes_text, count_text
 from sandur.settings import Settings
 
 _SECRET: Final = ("secret", "token", "password", "key", "oidc")
@@ -44,7 +48,7 @@ class SearchView(View, frozen=True, kw_only=True):
     prefixed: Sequence[HitRow] | None = None
 
 
-_GROUPS: Final[Mapping[str, str]] = {"name": "Names", "column": "Columns", "property": "Properties"}
+_GROUPS: Final[Mapping[str, str]] = {"name": "Names", "column": "Columns", "property": "Properties", "tag": "Tags"}
 
 
 def search_view(
@@ -113,6 +117,53 @@ class JobsView(View, frozen=True, kw_only=True):
 
 def jobs_view(jobs: Jobs) -> JobsView:
     return JobsView(title="Jobs", section="jobs", jobs=jobs)
+
+
+class WorkRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One row about a table: a request, work of the next run, or an operation. `change` is files and bytes in words."""
+
+    name: str
+    link: str
+    row: Mapping[str, Any]
+    change: str = ""
+
+
+class MaintenanceView(View, frozen=True, kw_only=True):
+    found: MaintenanceOverview
+    requests: Sequence[WorkRow]
+    planned: Sequence[WorkRow]
+    skipped: Sequence[WorkRow]
+    operations: Sequence[WorkRow]
+    plot: Markup
+
+
+def maintenance_view(found: MaintenanceOverview) -> MaintenanceView:
+    total = bytes_text(sum(size for _, size in found.saved))
+    return MaintenanceView(
+        title="Maintenance",
+        section="maintenance",
+        found=found,
+        requests=[_work_row(row) for row in found.requests],
+        planned=[_work_row(row) for row in found.planned if not row.get("skipped")],
+        skipped=[_work_row(row) for row in found.planned if row.get("skipped")],
+        operations=[_work_row(row) for row in found.operations],
+        plot=bar_plot(
+            [(day[5:], size) for day, size in found.saved],
+            label=f"Storage saved a day, {total} on {len(found.saved)} days",
+            text=bytes_text,
+        ),
+    )
+
+
+def _work_row(row: Mapping[str, Any]) -> WorkRow:
+    identifier = Identifier(row["catalog"], tuple(row["namespace"].split(".")), row["name"])
+    changes = [
+        f"{text(row[f'{what}_before'])} → {text(row[f'{what}_after'])}{unit}"
+        for what, text, unit in (("files", count_text, " files"), ("bytes", bytes_text, ""))
+        if row.get(f"{what}_before") is not None and row.get(f"{what}_after") is not None
+    ]
+    link = object_link(identifier, "table", "health")
+    return WorkRow(name=full_name_of(identifier), link=link, row=row, change=", ".join(changes))
 
 
 class AuditView(View, frozen=True, kw_only=True):
