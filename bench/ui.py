@@ -7,6 +7,7 @@ at most two storage rounds, which the tests count. The large namespace and the p
 
 import argparse
 import asyncio
+import datetime as dt
 import statistics
 import time
 from collections.abc import MutableMapping, Sequence
@@ -31,6 +32,7 @@ from tests.ui.published import Rows, publish
 
 _SMALL: Final = 100
 _SNAPSHOTS: Final = 200
+_OPERATIONS: Final = 10_000
 _OK: Final = 200
 _DAY_MS: Final = 1_767_225_600_000
 
@@ -67,7 +69,10 @@ async def _measure(tables: int, requests: int) -> dict[str, tuple[float, int]]:
         "home": "/ui/",
         "search a name": "/ui/search?q=t000017",
         "search a column": "/ui/search?q=amount_17",
+        "search a tag": "/ui/search?q=domain_17",
         "activity": "/ui/activity",
+        "maintenance": "/ui/maintenance",
+        "jobs": "/ui/jobs",
         "catalog": "/ui/data/main",
         f"namespace of {_SMALL} tables": "/ui/data/main/small",
         f"namespace of {tables:,} tables": "/ui/data/main/large",
@@ -157,15 +162,47 @@ async def _publish(store: MemoryStore, tables: int) -> None:
         }
         for one in range(tables)
     ]
+    began = dt.datetime.fromtimestamp(_DAY_MS / 1_000, tz=dt.UTC)
     datasets: dict[str, Rows] = {
-        "tables": [{**one, **size} for one in named],
+        "tables": [
+            {**one, **size, "tags_json": f'{{"tags":{{"domain":"domain_{number % 1_000}"}}}}'}
+            for number, one in enumerate(named)
+        ],
         "columns": columns,
         "commits": commits,
         "activity": [
             {"table_uuid": _uuid(one), "day": f"2026-01-{one % 28 + 1:02}", "commits": 3} for one in range(100)
         ],
         "timeline": [],
-        "table_health": [],
+        "table_health": [
+            {
+                **one,
+                "format": "iceberg",
+                "needs_json": '[{"operation":"compaction","reason":"small files"}]' if number % 10 == 0 else "[]",
+                "benefit": float(number),
+                "policy_json": "[]",
+                "last_commit_ms": _DAY_MS,
+                "excess_files": 100,
+                "small_files": 120,
+                "small_bytes": 1_000_000,
+            }
+            for number, one in enumerate(named)
+        ],
+        "maintenance": [
+            {
+                **named[one % tables],
+                "run": str(one // 100),
+                "number": one % 100,
+                "format": "iceberg",
+                "operation": "compaction",
+                "state": "done",
+                "started_at": began + dt.timedelta(minutes=one),
+                "ended_at": began + dt.timedelta(minutes=one + 1),
+                "bytes_before": 2_000_000,
+                "bytes_after": 1_000_000,
+            }
+            for one in range(_OPERATIONS)
+        ],
         "lineage": [],
         "column_lineage": [],
     }

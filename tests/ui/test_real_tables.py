@@ -23,6 +23,9 @@ SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "country"))
 ICEBERG = "/ui/data/main/real/tables/orders"
 DELTA = "/ui/data/main/real/tables/events"
 
+_TRIES_MAX = 30
+_UNAVAILABLE = 503
+
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
@@ -77,7 +80,12 @@ def write_delta(client: httpx.Client, folder: Path) -> None:
 
 
 def get(client: httpx.Client, path: str) -> Element:
+    """The page. It gives up after ten seconds, which a busy machine may need: then it is opened again."""
     answer = client.get(path)
+    for _ in range(_TRIES_MAX):
+        if answer.status_code != _UNAVAILABLE:
+            break
+        answer = client.get(path)
     assert answer.status_code == 200, answer.text
     return parse(answer.text)
 

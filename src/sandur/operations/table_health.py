@@ -64,7 +64,7 @@ async def load_table_health(lake: Lake, *, worst: int) -> HealthReport:
     manifest = await published.manifest()
     table = await published.table(manifest, "table_health", _COLUMNS)
     in_need = [row for row in table.to_pylist() if row["needs_json"] != "[]" or row["blocked"]]
-    found = [row for row in in_need if not is_system(lake, row)]
+    found = [row for row in in_need if not is_system(lake, row["catalog"], row["namespace"])]
     found.sort(key=lambda row: (-(row["benefit"] or 0.0), row["catalog"], row["namespace"], row["name"]))
     candidates = found[:TABLES_MAX]
     authority = await read_authority(lake)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sandur.catalog.maintenance.health import Operation
-from sandur.catalog.maintenance.plan import Past, plan_of
+from sandur.catalog.maintenance.plan import Past, TableState, plan_of
 from sandur.catalog.maintenance.records import NO_END, OperationRecord, RunEnd, RunPlan, saved_bytes, spent_on
 from sandur.operations.access import authorize_metastore
 from sandur.operations.explore.overview import derived
@@ -24,7 +24,7 @@ from sandur.storage.cell import gather_all
 ROWS_MAX: Final = 50
 """The most rows of each kind."""
 
-_CANDIDATES: Final = 200
+_CANDIDATES: Final = 100
 _RUNS_READ: Final = 2
 _DAYS: Final = 30
 _BOTH: Final = ("files", "bytes")
@@ -63,10 +63,10 @@ async def load_overview(lake: Lake) -> MaintenanceOverview:
         (authorize_metastore(lake), published.manifest(), gather_all((_recent(lake), list_requests(lake))))
     )
     sight = Sight(lake, authority)
-    needy: list[Row] = await derived(lake, manifest, "table_health", HEALTH_COLUMNS, _needy)
+    needy: Sequence[TableState] = await derived(lake, manifest, "table_health", HEALTH_COLUMNS, _needy)
     past: Sequence[Row] = await derived(lake, manifest, "maintenance", _PAST, _newest)
     opened = {one.uuid for one in requests if one.is_open}
-    planned = _planned(lake, [row for row in needy if not is_system(lake, row)], recent.last, opened)
+    planned = _planned(lake, needy, recent.last, opened)
     done = [*recent.rows, *(row for row in past if row["run"] not in recent.runs)]
     return MaintenanceOverview(
         published_ms=manifest.published_ms,
@@ -115,22 +115,27 @@ def _row(record: OperationRecord) -> Row:
     }
 
 
-def _needy(table: pa.Table) -> list[Row]:
+def _needy(table: pa.Table) -> Sequence[TableState]:
     """The tables that need something, those that gain most first."""
     if not table.num_rows:
-        return []
+        return ()
     needed = table.filter(pc.not_equal(table["needs_json"].cast(pa.string()), "[]"))
-    return needed.sort_by([("benefit", "descending"), ("uuid", "ascending")]).slice(0, _CANDIDATES).to_pylist()  # type: ignore[no-any-return] # Arrow has no types.
+    rows = needed.sort_by([("benefit", "descending"), ("uuid", "ascending")]).slice(0, _CANDIDATES).to_pylist()
+    return [state_of(row) for row in rows]
 
 
-def _planned(lake: Lake, rows: Sequence[Row], before: RunEnd, opened: set[str]) -> Sequence[Row]:
+def _planned(lake: Lake, states: Sequence[TableState], before: RunEnd, opened: set[str]) -> Sequence[Row]:
     """What a run would do now to the tables that need most, then what it would skip, and why."""
     pasts: dict[str, dict[Operation, Past]] = {}
     for one in before.pasts:
         pasts.setdefault(one.uuid, {})[one.operation] = one.past()
-    states = [state_of(row, pasts.get(row["uuid"]))._replace(is_requested=row["uuid"] in opened) for row in rows]
+    now = [
+        one._replace(past=pasts.get(one.health.uuid, {}), is_requested=one.health.uuid in opened)
+        for one in states
+        if not is_system(lake, one.health.catalog, one.health.namespace)
+    ]
     now_ms = lake.clock.now_ms()
-    return plan_rows(plan_of(states, now_ms=now_ms, is_dry=False, spent=spent_on(before, now_ms)))
+    return plan_rows(plan_of(now, now_ms=now_ms, is_dry=False, spent=spent_on(before, now_ms)))
 
 
 def _newest(table: pa.Table) -> Sequence[Row]:

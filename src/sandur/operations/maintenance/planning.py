@@ -55,11 +55,11 @@ async def plan_run(
     for one in before.pasts:
         pasts.setdefault(one.uuid, {})[one.operation] = one.past()
     rows = table.to_pylist()
-    own = [row for row in rows if is_system(lake, row)]
+    own = [row for row in rows if is_system(lake, row["catalog"], row["namespace"])]
     states = [
         state_of(row, pasts.get(row["uuid"]))._replace(is_requested=row["uuid"] in opened or row["uuid"] == requested)
         for row in rows
-        if not is_system(lake, row)
+        if not is_system(lake, row["catalog"], row["namespace"])
     ]
     now_ms = lake.clock.now_ms()
     plan = plan_of(
@@ -88,9 +88,9 @@ def within_name(table: "pa.Table", name: str) -> "pa.Table":
     return table.filter(pc.or_(pc.equal(full, name), pc.starts_with(full, f"{name}.")))
 
 
-def is_system(lake: Lake, row: Mapping[str, Any]) -> bool:
+def is_system(lake: Lake, catalog: str, namespace: str) -> bool:
     """Whether a table is one of the pipeline's own: its files are copies that the pipeline compares and replaces."""
-    return (row["catalog"], row["namespace"]) == (lake.settings.default_catalog, "system")
+    return (catalog, namespace) == (lake.settings.default_catalog, "system")
 
 
 def is_in(row: Mapping[str, Any], name: str) -> bool:

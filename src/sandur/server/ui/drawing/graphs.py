@@ -168,7 +168,7 @@ def snapshot_graph(dots: Sequence[SnapshotDot], heads: Sequence[int], *, label: 
         dot.id: (_MARGIN + 16 + place * _DOT_GAP, 44 + lanes[dot.id] * _LANE_HEIGHT) for place, dot in enumerate(shown)
     }
     width = 2 * _MARGIN + len(shown) * _DOT_GAP + 90
-    height = 44 + (max(lanes.values()) + 1) * _LANE_HEIGHT
+    height = 68 + max(lanes.values()) * _LANE_HEIGHT
     drawn = []
     for dot in shown:
         x, y = at[dot.id]

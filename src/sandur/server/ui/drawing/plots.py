@@ -39,12 +39,14 @@ def step_plot(
 
     path = [f"M{x(shown[0][0]):.1f} {y(shown[0][1]):.1f}"]
     path += [f"H{x(time_ms):.1f}V{y(value):.1f}" for time_ms, value in shown[1:]]
+    area = f"{''.join(path)}V{_HEIGHT - _BOTTOM}H{x(shown[0][0]):.1f}Z"
     mark = ""
     if mark_ms is not None and first <= mark_ms <= last:
         mark = f'<path class="now" d="M{x(mark_ms):.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>'
     return _framed(
         label,
-        Markup('<path class="line-{}" d="{}"/>').format(line, "".join(path)) + Markup(mark),  # noqa: S704 - only numbers
+        Markup('<path class="area-{0}" d="{1}"/><path class="line-{0}" d="{2}"/>').format(line, area, "".join(path))
+        + Markup(mark),  # noqa: S704 - only numbers
         low="0",
         high=text(top),
         ends=(time_text(first)[:10], time_text(last)[:10]),
@@ -63,7 +65,7 @@ def bar_plot(bars: Sequence[tuple[str, int]], *, label: str, text: Callable[[int
         height = value / top * (_HEIGHT - _TOP - _BOTTOM)
         left = _LEFT + place * space
         drawn.append(
-            Markup('<rect class="bar" x="{}" y="{}" width="{}" height="{}"><title>{}: {}</title></rect>').format(
+            Markup('<rect class="bar" x="{}" y="{}" width="{}" height="{}" rx="2"><title>{}: {}</title></rect>').format(
                 f"{left + space * 0.1:.1f}",
                 f"{_HEIGHT - _BOTTOM - height:.1f}",
                 f"{space * 0.8:.1f}",
@@ -81,7 +83,11 @@ def bar_plot(bars: Sequence[tuple[str, int]], *, label: str, text: Callable[[int
 
 def _framed(label: str, drawing: Markup, *, low: str, high: str, ends: tuple[str, str] | None = None) -> Markup:
     bottom = _HEIGHT - _BOTTOM
-    axes = Markup('<path class="axis" d="M{} {}V{}H{}"/>').format(_LEFT, _TOP, bottom, _WIDTH - _RIGHT)
+    middle = (_TOP + bottom) // 2
+    lines = f"M{_LEFT} {_TOP}H{_WIDTH - _RIGHT}M{_LEFT} {middle}H{_WIDTH - _RIGHT}"
+    axes = Markup('<path class="grid" d="{}"/><path class="axis" d="M{} {}H{}"/>').format(
+        lines, _LEFT, bottom, _WIDTH - _RIGHT
+    )
     texts = Markup(
         '<text x="{0}" y="{1}" text-anchor="end">{2}</text><text x="{0}" y="{3}" text-anchor="end">{4}</text>'
     )
