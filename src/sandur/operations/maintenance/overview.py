@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from sandur.catalog.maintenance.health import Operation
 from sandur.catalog.maintenance.plan import Past, TableState, plan_of
 from sandur.catalog.maintenance.records import NO_END, OperationRecord, RunEnd, RunPlan, saved_bytes, spent_on
+from sandur.extras import pa, pc
 from sandur.operations.access import authorize_metastore
 from sandur.operations.explore.overview import derived
 from sandur.operations.explore.visibility import Row, Sight
@@ -115,7 +114,7 @@ def _row(record: OperationRecord) -> Row:
     }
 
 
-def _needy(table: pa.Table) -> Sequence[TableState]:
+def _needy(table: "pa.Table") -> Sequence[TableState]:
     """The tables that need something, those that gain most first."""
     if not table.num_rows:
         return ()
@@ -138,7 +137,7 @@ def _planned(lake: Lake, states: Sequence[TableState], before: RunEnd, opened: s
     return plan_rows(plan_of(now, now_ms=now_ms, is_dry=False, spent=spent_on(before, now_ms)))
 
 
-def _newest(table: pa.Table) -> Sequence[Row]:
+def _newest(table: "pa.Table") -> Sequence[Row]:
     """The newest operations that began, newest first."""
     begun = table.filter(pc.is_valid(table["started_at"])) if table.num_rows else table
     if not begun.num_rows:
@@ -157,7 +156,7 @@ def _ms(time: Any) -> int:  # noqa: ANN401 - Arrow has no types
     return int(time.timestamp() * 1_000) if time else 0
 
 
-def saved_by_day(table: pa.Table) -> Sequence[tuple[str, int]]:
+def saved_by_day(table: "pa.Table") -> Sequence[tuple[str, int]]:
     """The bytes that operations saved on each of the last days that have some, in their order."""
     if not table.num_rows:
         return ()
