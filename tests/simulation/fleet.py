@@ -19,6 +19,7 @@ from sandur.storage.locations import Locations
 from sandur.storage.pace import PacedStore
 from sandur.storage.record_form import RecordForm
 from sandur.storage.retry import RetryingStore
+from sandur.storage.shared_reads import SharingStore
 from tests.fakes.dying_store import Died
 from tests.operations.lakes import OWN_ADDRESS
 from tests.simulation.bucket import CALLS, Bucket, Link, SimulatedClock, Weather
@@ -62,7 +63,7 @@ class Server:
         chance = fleet.chance
         skew_ms = chance.randint(-_SKEW_MS_MAX, _SKEW_MS_MAX) if fleet.plan.has("skew") else 0
         self.clock = SimulatedClock(fleet.loop, f"{fleet.plan.seed} {self.process}", skew_ms=skew_ms)
-        store = RetryingStore(PacedStore(self.link, RetrySettings()), self.clock)
+        store = SharingStore(RetryingStore(PacedStore(self.link, RetrySettings()), self.clock))
         self.lake = fleet.open_lake(store, self.clock)
         self._fleet = fleet
         self.janitors = Janitors(

@@ -19,6 +19,7 @@ from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
+from sandur.storage.shared_reads import SharingStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.invariants import check_invariants, times_applied
@@ -93,7 +94,9 @@ class Catalog:
         self.servers = [self.server() for _ in range(servers)]
 
     def server(self, store: ObjectStore | None = None) -> Lake:
-        return make_lake(store or self.store, self.clock)
+        """A server with empty caches; with every second seed, its requests share reads, as on a bucket."""
+        chosen = store or self.store
+        return make_lake(SharingStore(chosen) if self.seed % 2 else chosen, self.clock)
 
     def restart(self, index: int) -> None:
         """Replace the server by one with empty caches."""

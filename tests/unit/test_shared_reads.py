@@ -10,7 +10,11 @@ import pytest
 from proof.linearizable import is_linearizable
 from sandur.errors import Unavailable
 from sandur.storage import shared_reads
-from sandur.storage.shared_reads import SharedReads
+from sandur.storage.contract import ABSENT, UNCHANGED, Stored
+from sandur.storage.memory import MemoryStore
+from sandur.storage.shared_reads import SharedReads, SharingStore
+from tests.fakes.spy_store import SpyStore
+from tests.fakes.yielding_store import YieldingStore
 
 SEEDS: Final = range(60)
 
@@ -262,8 +266,8 @@ class History:
         )
 
 
-async def _steps(chance: random.Random) -> None:
-    for _ in range(chance.randrange(4)):
+async def _steps(chance: random.Random, most: int = 4) -> None:
+    for _ in range(chance.randrange(most)):
         await asyncio.sleep(0)
 
 
@@ -317,3 +321,98 @@ async def test_histories_of_shared_reads_beside_a_writer_are_linearizable(
 
 async def test_the_check_of_histories_notices_a_request_that_joins_a_read_in_progress() -> None:
     assert not all([(await _history(seed, joins_running=True)).is_correct() for seed in SEEDS])
+
+
+async def test_concurrent_reads_of_one_object_cost_two_calls_and_those_of_others_their_own() -> None:
+    kept = MemoryStore()
+    version = await kept.put("hot", b"1", expected=ABSENT)
+    other = await kept.put("other", b"1", expected=ABSENT)
+    spy = SpyStore(kept)
+    store = SharingStore(spy)
+
+    found = await asyncio.gather(
+        *(store.get_if_changed("hot", seen=version) for _ in range(20)),
+        *(store.head("hot") for _ in range(20)),
+        store.get_if_changed("other", seen=other),
+    )
+
+    assert [found[0], found[-1]] == [UNCHANGED, UNCHANGED]
+    assert (len(spy.keys("get_if_changed")), len(spy.keys("head"))) == (3, 2)
+    assert not store._reads
+
+
+async def test_unchanged_refers_to_the_version_that_its_request_sent() -> None:
+    """SR5: requests with different memories share nothing."""
+    kept = MemoryStore()
+    old = await kept.put("key", b"1", expected=ABSENT)
+    new = await kept.put("key", b"2", expected=old)
+    store = SharingStore(YieldingStore(kept, seed=1))
+
+    found = await asyncio.gather(*(store.get_if_changed("key", seen=seen) for seen in (old, new) * 4))
+
+    assert [one if one is UNCHANGED else one and one.data for one in found] == [b"2", UNCHANGED] * 4
+    assert await store.are_current([("key", new)])
+    assert not await store.are_current([("key", new), ("key", old)])
+
+
+async def test_a_request_that_reads_alone_and_leaves_does_not_disturb_the_ones_behind_it() -> None:
+    kept = MemoryStore()
+    await kept.put("key", b"1", expected=ABSENT)
+    store = SharingStore(YieldingStore(kept, seed=2, yields_max=20))
+    requests = [asyncio.create_task(store.get("key")) for _ in range(3)]
+    await asyncio.sleep(0)
+
+    requests[0].cancel()
+    found = await asyncio.gather(*requests, return_exceptions=True)
+
+    assert isinstance(found[0], asyncio.CancelledError)
+    assert [one.data for one in found[1:] if isinstance(one, Stored)] == [b"1", b"1"]
+    assert not store._reads
+
+
+async def _store_history(seed: int) -> History:
+    """Readers that remember versions, and share the reads of a store that yields, beside a writer elsewhere."""
+    chance, history, kept = random.Random(seed), History(), MemoryStore()
+    first = await kept.put("key", b"0", expected=ABSENT)
+    # A slow read can begin before a write and end after the next one.
+    shared = SharingStore(YieldingStore(kept, seed=seed, yields_max=12))
+    elsewhere = YieldingStore(kept, seed=seed + 1, yields_max=2)
+
+    async def reader() -> None:
+        seen = Stored(b"0", first)
+
+        async def get() -> str:
+            nonlocal seen
+            found = await shared.get_if_changed("key", seen=seen.version)
+            seen = found if isinstance(found, Stored) else seen
+            return seen.data.decode()
+
+        for _ in range(3):
+            await _steps(chance, 16)
+            await history.run(("read",), get)
+
+    async def writer() -> None:
+        version = first
+        for number in range(1, 4):
+
+            async def write(value: str = str(number)) -> str:
+                nonlocal version
+                version = await elsewhere.put("key", value.encode(), expected=version)
+                return "ok"
+
+            await _steps(chance, 16)
+            await history.run(("write", str(number)), write)
+
+    await asyncio.gather(reader(), reader(), reader(), writer())
+    return history
+
+
+@pytest.mark.parametrize("pause_seconds", [0.0, 3_600.0])
+async def test_histories_on_a_store_that_shares_reads_are_linearizable(
+    pause_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_reads, "JOIN_SECONDS_MAX", pause_seconds)
+
+    wrong = [seed for seed in SEEDS if not (await _store_history(seed)).is_correct()]
+
+    assert wrong == []

@@ -16,6 +16,7 @@ from sandur.storage.local import INTERNALS, LocalStore
 from sandur.storage.memory import MemoryStore
 from sandur.storage.pace import PacedStore
 from sandur.storage.retry import RetryingStore
+from sandur.storage.shared_reads import SharingStore
 
 _CLOUDS: Final[Mapping[str, Literal["s3", "gs", "az"]]] = {
     **dict.fromkeys(("s3", "s3a"), "s3"),
@@ -25,11 +26,11 @@ _CLOUDS: Final[Mapping[str, Literal["s3", "gs", "az"]]] = {
 
 
 def connect(settings: Settings, clock: Clock, url: str | None = None, *, creates: bool = True) -> ObjectStore:
-    """The store of the settings, or that of another address, with retries; that of a bucket keeps a pace."""
+    """The store of the settings, or that of another address, with retries; a bucket keeps a pace and shares reads."""
     store = open_store(url or settings.store, settings, creates=creates)
-    if not isinstance(store, LocalStore | MemoryStore):
-        store = PacedStore(store, settings.retry)
-    return RetryingStore(store, clock, settings.retry)
+    if isinstance(store, LocalStore | MemoryStore):
+        return RetryingStore(store, clock, settings.retry)
+    return SharingStore(RetryingStore(PacedStore(store, settings.retry), clock, settings.retry))
 
 
 def open_store(url: str, settings: Settings, *, creates: bool = True) -> ObjectStore:

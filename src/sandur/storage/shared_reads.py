@@ -7,8 +7,11 @@ answers, so that a slow read does not delay the requests that joined it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Any, Final, Generic, TypeVar, cast
+
+from sandur.storage.contract import UNCHANGED, Listed, ObjectStore, Stored, Unchanged, Version, folders_of
+from sandur.storage.pace import pace_of
 
 T = TypeVar("T")
 
@@ -27,6 +30,25 @@ class SharedReads(Generic[T]):
         self._running: list[asyncio.Future[T]] = []
         self._began_seconds = 0.0
         self._tasks: dict[asyncio.Task[None], asyncio.Future[T]] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no read is in progress or waits."""
+        return not self._running and (self._waiting is None or self._waiting.done())
+
+    async def get_alone(self) -> T:
+        """What a read returns that begins now; for the request that finds this object idle, and saves a task.
+
+        Other requests do not join it (SR1), so it may end with its request (SR3). They wait for its end (SR2).
+        """
+        found: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._running.append(found)
+        self._began_seconds = asyncio.get_running_loop().time()
+        try:
+            return await self._read()
+        finally:
+            found.cancel()
+            self._running = [one for one in self._running if one is not found]
 
     async def get(self) -> T:
         """What a read returns that has not begun yet; raises what the read raises."""
@@ -74,3 +96,48 @@ class SharedReads(Generic[T]):
                 one.set_result(value)
             if one is found:
                 return
+
+
+class SharingStore:
+    """The inner store, whose concurrent reads of one object at one version are shared.
+
+    Only what the store holds is shared; every request decides on it for itself. A queue of reads exists while one of
+    them is in progress or waits, so their number is bounded by the requests of the process.
+    """
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self._inner = inner
+        self._reads: dict[Hashable, SharedReads[Any]] = {}
+        self.folders = folders_of(inner)
+        self.pace = pace_of(inner)
+        self.has_instant_reads = inner.has_instant_reads
+        self.version_now = inner.version_now
+        self.put = inner.put
+        self.delete = inner.delete
+        self.list = inner.list
+        self.close = inner.close
+
+    async def get(self, key: str) -> Stored | None:
+        return await self._share(("get", key), lambda: self._inner.get(key))
+
+    async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
+        # SR5: by the version, too, which is what "unchanged" refers to.
+        return await self._share(("get", key, seen), lambda: self._inner.get_if_changed(key, seen=seen))
+
+    async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
+        found = await asyncio.gather(*(self.get_if_changed(key, seen=version) for key, version in versions))
+        return all(one is UNCHANGED for one in found)
+
+    async def head(self, key: str) -> Listed | None:
+        return await self._share(("head", key), lambda: self._inner.head(key))
+
+    async def _share(self, what: Hashable, read: Callable[[], Awaitable[T]]) -> T:
+        shared = self._reads.get(what)
+        try:
+            if shared is not None:
+                return cast("T", await shared.get())  # The reads of one key return one type.
+            shared = self._reads[what] = SharedReads(read)
+            return cast("T", await shared.get_alone())
+        finally:
+            if shared is not None and shared.is_idle and self._reads.get(what) is shared:
+                del self._reads[what]
