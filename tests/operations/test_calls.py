@@ -1,13 +1,21 @@
 """The budget of storage calls and bytes of each operation: a bucket charges for every call."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
+import pytest
+
+from sandur.errors import Conflict, VersionTaken
 from sandur.operations.tables.commit import commit_table
+from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
+from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.operations.call_counts import count_operations
+from tests.operations.delta_requests import add, create_managed
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
     append,
@@ -23,6 +31,7 @@ from tests.operations.requests import (
 )
 
 T = identifier_of("t")
+X = TypeVar("X")
 
 
 class Budget(NamedTuple):
@@ -86,6 +95,65 @@ async def test_a_commit_reads_the_pointer_before_its_swap_only_beside_another_se
 
     assert spy.keys("put").count(pointer) == 1
     assert {"a": "1", "b": "1"}.items() <= content(await load(other, T))["properties"].items()
+
+
+class GatedStore(WrappingStore):
+    """Reads of one key wait until the gate is opened."""
+
+    def __init__(self, inner: ObjectStore, key: str) -> None:
+        super().__init__(inner)
+        self.gate, self.has_arrived, self._key = asyncio.Event(), asyncio.Event(), key
+
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[X]]) -> X:
+        if call.key == self._key and not call.is_write:
+            self.has_arrived.set()
+            await self.gate.wait()
+        return await perform()
+
+
+async def test_a_refusal_that_is_confirmed_does_not_hold_up_the_commits_behind_it() -> None:
+    clock = FixedClock()
+    store = MemoryStore(clock=clock)
+    await set_up_catalog(make_lake(store, clock))
+    uuid = (await create(make_lake(store, clock), "t")).table_uuid
+    gated = GatedStore(store, make_lake(store, clock).layout.pointer(uuid))
+    server = make_lake(gated, clock)
+    gated.gate.set()
+    await load(server, T)
+    await commit_table(server, T, append(1), request("first"))
+    gated.gate.clear()
+    gated.has_arrived.clear()
+
+    refused = asyncio.create_task(commit_table(server, T, append(2), request("stale")))
+    async with asyncio.timeout(60):
+        await gated.has_arrived.wait()
+        await commit_table(server, T, append(3, 1), request("second"))
+
+    gated.gate.set()
+    with pytest.raises(Conflict):
+        await refused
+
+
+async def test_a_refused_version_of_a_delta_table_does_not_hold_up_the_next_one() -> None:
+    clock = FixedClock()
+    store = MemoryStore(clock=clock)
+    await set_up_catalog(make_lake(store, clock))
+    table = await create_managed(make_lake(store, clock))
+    gated = GatedStore(store, make_lake(store, clock).layout.delta_table(table.uuid))
+    server = make_lake(gated, clock)
+    gated.gate.set()
+    await add(server, table, 1)
+    gated.gate.clear()
+    gated.has_arrived.clear()
+
+    refused = asyncio.create_task(add(server, table, 1, f"{1:020d}.other.json"))
+    async with asyncio.timeout(60):
+        await gated.has_arrived.wait()
+        await add(server, table, 2)
+
+    gated.gate.set()
+    with pytest.raises(VersionTaken):
+        await refused
 
 
 async def test_a_retry_on_another_server_finds_the_proof_of_a_commit_whose_claim_is_open() -> None:

@@ -5,7 +5,8 @@ from typing import NamedTuple, Protocol
 
 from sandur.catalog import locations
 from sandur.catalog.property_keys import check_new_keys
-from sandur.iceberg.requests import AssertTableUuid, TableCommit
+from sandur.errors import Conflict, Invalid
+from sandur.iceberg.requests import AssertTableUuid, TableCommit, check_requirements
 from sandur.iceberg.table_commit import is_replay, next_metadata
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddSnapshot, RemoveProperties, SetLocation, SetProperties, Update
@@ -67,6 +68,9 @@ class Change(Protocol[M]):
     def apply(self, base: M, *, now_ms: int) -> M:
         """The metadata after the commit, or `base` itself if nothing changes. Raises Conflict or Invalid."""
 
+    def is_possible(self, base: M) -> bool:
+        """Whether the metadata meets the requirements; the updates may still be refused."""
+
     def relocates(self, base: M) -> bool:
         """Whether it changes where files lie or who may delete them, which needs more than the right to commit."""
 
@@ -95,6 +99,13 @@ class TableChange(NamedTuple):
         after = next_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
         check_added_manifests(self.commit.updates, base, after)  # M1
         return after
+
+    def is_possible(self, base: TableMetadata) -> bool:
+        try:
+            check_requirements(base, self.commit.requirements)
+        except (Conflict, Invalid):
+            return False
+        return True
 
     def relocates(self, base: TableMetadata) -> bool:
         return changes_places(self.commit.updates, base.location, base.properties)

@@ -18,7 +18,7 @@ from sandur.errors import Busy, Conflict, Forbidden, Hidden, Invalid, Renamed, S
 from sandur.iceberg.requests import AssertCreate, TableCommit
 from sandur.iceberg.table_commit import deletes_old_files
 from sandur.operations.access import name_chain, read_authority, record_chain, require
-from sandur.operations.commit_queues import CommitQueues
+from sandur.operations.commit_queues import CommitQueue, CommitQueues
 from sandur.operations.counters import COMMIT_ATTEMPTS, COMMIT_OUTCOMES, Counters, count_commit, outcome_of
 from sandur.operations.idempotency import ClaimLost, KeyClaim, key_hash_of
 from sandur.operations.index.update import ListUpdate
@@ -140,53 +140,60 @@ class Commit(Generic[M]):
         applied, otherwise Busy.
         """
         lake, listing = self.lake, ListUpdate(self.lake, self.identifier)
-        counters = lake.feature(Counters)
-        async with lake.feature(CommitQueues).turn(self.identifier) as queue:
-            self._is_contended = queue.is_contended
-            try:
+        try:
+            async with lake.feature(CommitQueues).turn(self.identifier) as queue:
                 base = self._remember()  # C1
-                for number in range(lake.settings.commit_attempts_max):
-                    try:
-                        draft = await self._prepare(base or await self._read(number), listing)
-                    except ClaimLost:
-                        draft = await self._follow()  # C8
-                    if isinstance(draft, Document):
-                        counters.add(COMMIT_OUTCOMES, "replayed")
-                        return draft
-                    if draft is None:
-                        counters.add(COMMIT_ATTEMPTS, "stale")
+                if base is None or self.change.is_possible(base.document.metadata):
+                    return await self._run(base, queue, listing)
+            # Most likely refused. A fresh state decides (G4), out of turn: the commits in the queue need not wait.
+            return await self._run(None, queue, listing)
+        except SandurError as error:
+            lake.feature(Counters).add(COMMIT_OUTCOMES, outcome_of(error))
+            # The claim names every file of this request, also one whose swap may still be applied (C4, C5).
+            if self.claim:
+                await self.claim.release()
+            await lake.background.run("withdraw location claims", self.places.withdraw())
+            raise
+        finally:
+            listing.end()
+
+    async def _run(self, base: Base[M] | None, queue: CommitQueue, listing: ListUpdate) -> Document[M]:
+        """Decide on the base or on what is read, write aside, swap; start over if the state turns out to be stale."""
+        lake, counters = self.lake, self.lake.feature(Counters)
+        self._is_contended = queue.is_contended
+        for number in range(lake.settings.commit_attempts_max):
+            try:
+                draft = await self._prepare(base or await self._read(number), listing)
+            except ClaimLost:
+                draft = await self._follow()  # C8
+            if isinstance(draft, Document):
+                counters.add(COMMIT_OUTCOMES, "replayed")
+                return draft
+            if draft is None:
+                counters.add(COMMIT_ATTEMPTS, "stale")
+            else:
+                before, now_ms = draft.base.pointer, lake.clock.now_ms()
+                moved = replace(before.value, state="live", head=draft.head, pending=None, updated_ms=now_ms)
+                moved = replace(moved, places=draft.places) if draft.added else moved
+                try:
+                    # C6, C7: the commit happens here.
+                    pointer = await lake.pointer(moved.uuid).swap(moved, expected=before.version)
+                except SwapLost as lost:
+                    counters.add(COMMIT_ATTEMPTS, "lost" if lost.is_definite else "unknown")
+                    if lost.is_definite:
+                        await self._abandon(draft)
                     else:
-                        before, now_ms = draft.base.pointer, lake.clock.now_ms()
-                        moved = replace(before.value, state="live", head=draft.head, pending=None, updated_ms=now_ms)
-                        moved = replace(moved, places=draft.places) if draft.added else moved
-                        try:
-                            # C6, C7: the commit happens here.
-                            pointer = await lake.pointer(moved.uuid).swap(moved, expected=before.version)
-                        except SwapLost as lost:
-                            counters.add(COMMIT_ATTEMPTS, "lost" if lost.is_definite else "unknown")
-                            if lost.is_definite:
-                                await self._abandon(draft)
-                            else:
-                                self.uncertain.append(tried_of(draft.head))
-                        else:
-                            cache_document(lake, self.family, draft.document)
-                            counters.add(COMMIT_ATTEMPTS, "won")
-                            counters.add(COMMIT_OUTCOMES, "ok")
-                            count_commit(lake, draft.head.operation, self.identifier)
-                            await lake.background.run("finish commit", self._finish(draft, pointer))
-                            return draft.document
-                    base = None
-                    queue.note_contention()
-                raise self._exhausted()  # C11
-            except SandurError as error:
-                counters.add(COMMIT_OUTCOMES, outcome_of(error))
-                # The claim names every file of this request, also one whose swap may still be applied (C4, C5).
-                if self.claim:
-                    await self.claim.release()
-                await lake.background.run("withdraw location claims", self.places.withdraw())
-                raise
-            finally:
-                listing.end()
+                        self.uncertain.append(tried_of(draft.head))
+                else:
+                    cache_document(lake, self.family, draft.document)
+                    counters.add(COMMIT_ATTEMPTS, "won")
+                    counters.add(COMMIT_OUTCOMES, "ok")
+                    count_commit(lake, draft.head.operation, self.identifier)
+                    await lake.background.run("finish commit", self._finish(draft, pointer))
+                    return draft.document
+            base = None
+            queue.note_contention()
+        raise self._exhausted()  # C11
 
     def _remember(self) -> Base[M] | None:
         """C1: the state that this server saw last.

@@ -80,6 +80,9 @@ class ViewChange(NamedTuple):
     def apply(self, base: ViewMetadata, *, now_ms: int) -> ViewMetadata:
         return next_view_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
 
+    def is_possible(self, base: ViewMetadata) -> bool:
+        return self.asserted_uuid in {None, base.view_uuid.lower()}
+
     def relocates(self, base: ViewMetadata) -> bool:
         return changes_places(self.commit.updates, base.location, base.properties)
 

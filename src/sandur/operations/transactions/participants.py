@@ -437,11 +437,15 @@ async def finish_participant(
         pending = found.value.pending if found else None
         if found is None or pending is None or (pending.transaction, pending.attempt) != (transaction, attempt):
             return
+        receipts, table_uuid = lake.feature(Receipts), found.value.table_uuid
         if found.value.head:
-            await lake.feature(Receipts).ensure(found.value.table_uuid, found.value.head)  # C5 (help)
-        await lake.feature(Receipts).ensure(found.value.table_uuid, pending.head)
+            await receipts.ensure(table_uuid, found.value.head)  # C5 (help)
         folded = replace(folded_pointer(found.value, pending), state="live")
-        if await cell.try_swap(folded, expected=found.version):
+        # The pointer does not move past the new head, so its receipt may be written beside the swap, as by a commit.
+        _, swapped = await gather_all(
+            (receipts.ensure(table_uuid, pending.head), cell.try_swap(folded, expected=found.version))
+        )
+        if swapped:
             return
     raise Busy(f"table {participant.uuid}: other requests keep changing its pointer")
 
