@@ -11,6 +11,8 @@ BENCHMARKS: Final = (
     "server",
     "calls",
     "cold",
+    "buckets",
+    "batching",
     "grpc",
     "security",
     "audit",

@@ -41,14 +41,14 @@ async def _measure(server: Server) -> None:
     """The size is the number of versions of the tables; for creations, the number of tables."""
     share = 10 if server.is_quick else 1
     client = server.client
-    tables: list[_Table] = []
+    tables: list[DeltaTable] = []
     for _ in range(2):
-        await server.measure("stage and create", len(tables), CREATES // share, lambda _: _created(client, tables))
+        await server.measure("stage and create", len(tables), CREATES // share, lambda _: create(client, tables))
     await _commits(server, tables[:TABLES], COMMITS // share)
     await _commits(server, tables[:TABLES], COMMITS // share)
 
 
-async def _commits(server: Server, tables: list["_Table"], commits: int) -> None:
+async def _commits(server: Server, tables: list["DeltaTable"], commits: int) -> None:
     client = server.client
     await server.measure("load", tables[0].version, LOADS, lambda call: client.get(tables[call % TABLES].path))
     for writers, count in ((1, 1), (8, 1), (8, 8)):
@@ -57,7 +57,7 @@ async def _commits(server: Server, tables: list["_Table"], commits: int) -> None
         await server.measure(operation, tables[0].version, commits, step, at_once=writers)
 
 
-class _Table:
+class DeltaTable:
     """The state of a table that a writer keeps."""
 
     def __init__(self, loaded: dict[str, Any], name: str) -> None:
@@ -80,7 +80,7 @@ class _Table:
         self.published = max(self.published, version)
 
 
-async def _created(client: httpx.AsyncClient, tables: list[_Table]) -> httpx.Response:
+async def create(client: httpx.AsyncClient, tables: list[DeltaTable]) -> httpx.Response:
     """Stage and create: two calls that are one operation."""
     name = f"t{len(tables)}"
     staged = (await client.post(f"{SCHEMA}/staging-tables", json={"name": name})).raise_for_status().json()
@@ -99,13 +99,13 @@ async def _created(client: httpx.AsyncClient, tables: list[_Table]) -> httpx.Res
         "last-commit-timestamp-ms": TIME_MS,
     }
     answer = await client.post(f"{SCHEMA}/tables", json=body)
-    tables.append(_Table(answer.raise_for_status().json(), name))
+    tables.append(DeltaTable(answer.raise_for_status().json(), name))
     return answer
 
 
-def _writing(client: httpx.AsyncClient, tables: list[_Table], writers: int) -> Callable[[int], Any]:
+def _writing(client: httpx.AsyncClient, tables: list[DeltaTable], writers: int) -> Callable[[int], Any]:
     """A step that commits to one of the tables; with as many tables as writers, each writer has its own."""
-    free = asyncio.Queue[_Table]()
+    free = asyncio.Queue[DeltaTable]()
     for number in range(writers):
         free.put_nowait(tables[number % len(tables)])
 
@@ -119,21 +119,21 @@ def _writing(client: httpx.AsyncClient, tables: list[_Table], writers: int) -> C
     return commit
 
 
-async def _committed(client: httpx.AsyncClient, table: _Table, call: int) -> httpx.Response:
+async def _committed(client: httpx.AsyncClient, table: DeltaTable, call: int) -> httpx.Response:
     """One commit; if its version is taken, the table is loaded and the next version is tried."""
     tries = 0
     while True:
         version, tries = table.version + 1, tries + 1
         name = f"{version:020d}.{call}-{tries}.json"
         table.stage(name)
-        answer = await client.post(table.path, json=_commit(table, version, name))
+        answer = await client.post(table.path, json=commit_body(table, version, name))
         if answer.status_code != httpx.codes.CONFLICT:
             table.accept(version, name)
             return answer
         table.version = max(table.version, (await client.get(table.path)).json()["latest-table-version"])
 
 
-def _commit(table: _Table, version: int, name: str) -> dict[str, Any]:
+def commit_body(table: DeltaTable, version: int, name: str) -> dict[str, Any]:
     commit = {
         "version": version,
         "timestamp": TIME_MS + version,

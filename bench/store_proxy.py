@@ -51,6 +51,8 @@ _P99_DEVIATIONS: Final = 2.326
 _HEAD_BYTES_MAX: Final = 1 << 16
 _CHUNK_BYTES: Final = 1 << 16
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+_EXPECTS: Final = re.compile(rb"\r\nexpect: *100-continue\r\n", re.IGNORECASE)
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _SLOW_DOWN_BODY: Final = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 _SLOW_DOWN: Final = (
     b"HTTP/1.1 503 Slow Down\r\ncontent-type: application/xml\r\nretry-after: 1\r\n"
@@ -89,6 +91,9 @@ class StoreProxy:
     ) -> None:
         while not writer.is_closing():
             request = await reader.readuntil(b"\r\n\r\n")
+            if _EXPECTS.search(request):  # Otherwise the client waits for a moment before it sends the body.
+                request = _EXPECTS.sub(b"\r\n", request)
+                writer.write(_CONTINUE)
             if length := _LENGTH.search(request):
                 request += await reader.readexactly(int(length[1]))
             await asyncio.sleep(self._latency.draw_seconds(self._chance))

@@ -10,12 +10,15 @@ from typing import Final
 from bench.load.target import Target
 from bench.provenance import REPOSITORY
 from sandur.settings import Settings
+from tests.rck.kit import class_path
 from tests.servers.processes import LOOPBACK, TWIN_OFFSET, free_ports, running
 from tests.servers.seaweedfs import BUCKET, seaweedfs
 
 PEER: Final = "peer"
 """SeaweedFS's own Iceberg REST server: it stores tables in its own buckets and does not sync."""
 
+REFERENCE: Final = "reference"
+REFERENCE_POM: Final = Path(__file__).with_name("reference.xml")
 SOURCE: Final = REPOSITORY / "src"
 _WAREHOUSE: Final = "warehouse"
 _PARTS: Final = ("master", "volume", "filer", "s3", "admin")
@@ -63,6 +66,29 @@ def peer(folder: Path) -> Iterator[Target]:
     finally:
         for part, port in ports.items():  # Their path is fixed, and the server does not remove all of them.
             Path(f"/tmp/seaweedfs-{part}-grpc-{port + TWIN_OFFSET}.sock").unlink(missing_ok=True)  # noqa: S108 - see above
+
+
+@contextlib.contextmanager
+def reference(folder: Path, settings: Settings, warehouse: str) -> Iterator[Target]:
+    """Iceberg's own REST server: a JDBC catalog on SQLite, with its files below a folder of the bucket."""
+    port, s3 = free_ports(1)[0], settings.s3
+    uri = f"http://{LOOPBACK}:{port}"
+    catalog = {
+        "CATALOG_URI": f"jdbc:sqlite:{folder}/catalog.db",
+        "CATALOG_JDBC_SCHEMA__VERSION": "V1",
+        "CATALOG_WAREHOUSE": f"s3://{BUCKET}/{warehouse}",
+        "CATALOG_IO__IMPL": "org.apache.iceberg.aws.s3.S3FileIO",
+        "CATALOG_S3_ENDPOINT": s3.endpoint,
+        "CATALOG_S3_PATH__STYLE__ACCESS": "true",
+        "CATALOG_REST_PORT": str(port),
+        "AWS_REGION": s3.region,
+        "AWS_ACCESS_KEY_ID": s3.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": s3.secret_access_key,
+    }
+    command = ["java", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", class_path(REFERENCE_POM)]
+    command.append("org.apache.iceberg.rest.RESTCatalogServer")
+    with running(command, answers=f"{uri}/v1/config", folder=folder, environment={**os.environ, **catalog}) as pid:
+        yield Target(REFERENCE, uri, pids=[pid])
 
 
 @contextlib.contextmanager

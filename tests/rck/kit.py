@@ -101,13 +101,13 @@ def missing() -> str | None:
     return None
 
 
-def class_path() -> str:
-    """The jars of the kit, resolved by Maven once and then cached."""
-    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
+def class_path(pom: Path = POM) -> str:
+    """The jars of the kit, or of another project file; resolved by Maven once and then cached."""
+    digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
     remembered = CACHE / f"{digest}.classpath"
     if not remembered.exists() or not all(Path(jar).exists() for jar in remembered.read_text().split(os.pathsep)):
         CACHE.mkdir(parents=True, exist_ok=True)
-        command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:build-classpath", f"-Dmdep.outputFile={remembered}"]
+        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={remembered}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=_RUN_SECONDS_MAX)
     return remembered.read_text()
 
