@@ -16,6 +16,7 @@ _SERVED: Final = ("avro", "catalog", "delta", "iceberg", "operations", "server",
 MEASURED: Final[Mapping[str, Sequence[str]]] = {
     "audit": ("operations/audit", "server"),
     "batching": ("operations", "storage"),
+    "buckets": _SERVED,
     "calls": ("operations", "storage"),
     "cold": _SERVED,
     "credentials": ("operations", "server"),
