@@ -1,6 +1,7 @@
 """`sandur verify`, `sandur backup`, `sandur restore` and `sandur doctor` on folders, as a shell sees them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,41 @@ def test_verify_has_an_exit_code_of_its_own_for_what_can_be_repaired(user: User,
 
     assert (broken.code, "sandur index rebuild" in broken.out) == (8, True)
     assert (rebuilt.code, after.code) == (0, 0)
+
+
+def test_a_backup_is_restored_into_another_folder_and_verified(user: User, store: Path, tmp_path: Path) -> None:
+    backups, other = str(tmp_path / "backups"), tmp_path / "other"
+    tables = ("--allow-location", f"file://{store}")
+
+    first = user.run("backup", "create", backups, "--store", str(store), "--json").json
+    made = user.run("create", "table", "sales.north.late", "--columns", "id BIGINT", "--store", str(store))
+    second = user.run("backup", "create", backups, "--store", str(store), "--json").json
+    listed = user.run("backup", "list", backups, "--json").json
+    refused = user.run("restore", backups, "--store", str(store))
+    restored = user.run("restore", backups, "--store", str(other), *tables, "--json").json
+    shown = user.run("ls", "sales.north", "--store", str(other), "-o", "json").json
+
+    assert made.code == 0, made.err
+    assert [one["id"] for one in listed] == [first["id"], second["id"]]
+    assert (second["previous"], second["copied_bytes"] < first["copied_bytes"]) == (first["id"], True)
+    assert (refused.code, "has a catalog already" in refused.err) == (5, True)
+    assert restored["backup"] == second["id"]
+    assert {one["name"].rpartition(".")[2] for one in shown} == {"late", "orders"}
+
+
+def test_a_store_that_was_copied_to_another_folder_works_on(user: User, store: Path, tmp_path: Path) -> None:
+    """Tables stay where they are; new ones lie in the new place."""
+    moved = tmp_path / "moved"
+    shutil.copytree(store, moved)
+    config = tmp_path / "sandur.toml"
+    config.write_text(f'store = "{moved}"\nallowed_locations = ["file://{store}"]\n')
+
+    sound = user.run("verify", "--config", str(config))
+    shown = user.run("show", "sales.north.orders", "--store", str(moved), "--config", str(config), "-o", "json")
+    made = user.run(
+        "create", "table", "sales.north.new", "--columns", "id BIGINT", "--store", str(moved), "--config", str(config)
+    )
+
+    assert sound.code == 0, sound.out
+    assert shown.code == 0, shown.err
+    assert made.code == 0, made.err

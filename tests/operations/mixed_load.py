@@ -11,6 +11,7 @@ from sandur.errors import SandurError
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
+from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename
 from sandur.operations.tables.undrop import undrop
@@ -22,16 +23,14 @@ from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.yielding_store import YieldingStore
 from tests.operations.delta_requests import add, create_managed, publish, write_staged
-from tests.operations.invariants import visible_names
+from tests.operations.invariants import all_pointers
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
     NAMESPACE,
     commit,
-    content,
     create_commit,
     identifier_of,
     keyed_request,
-    load,
     set_property,
     set_up_catalog,
     table,
@@ -129,10 +128,12 @@ class Load:
 
 
 async def marks_of(lake: Lake) -> Mapping[str, int]:
-    """How many visible tables have each mark."""
+    """How many tables have each mark, dropped ones included."""
     counts: dict[str, int] = {}
-    for identifier in await visible_names(lake):
-        if identifier.name.startswith(("t", "x", "y", "n")):
-            for key in content(await load(lake, identifier)).get("properties", {}):
+    for pointer in (await all_pointers(lake)).values():
+        record = pointer.value
+        if record.head and record.kind == "table" and record.state in {"live", "dropped"}:
+            metadata = (await load_head(lake, "table", record.head)).metadata
+            for key in metadata.properties:
                 counts[key] = counts.get(key, 0) + 1
     return counts

@@ -34,11 +34,12 @@ from sandur.catalog.records import (
 from sandur.catalog.security import Access, SecurityManifest
 from sandur.catalog.storage_registry import StorageRegistry
 from sandur.clock import Clock
+from sandur.errors import Unfit
 from sandur.operations.incidents import LOGGED, Incidents
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT, ObjectStore
-from sandur.storage.layout import LOCATIONS_COMPLETE, STORE_FORMAT, TENANT_PREFIX, Layout, location_claim
+from sandur.storage.layout import LOCATIONS_COMPLETE, RESTORING, STORE_FORMAT, TENANT_PREFIX, Layout, location_claim
 from sandur.storage.locations import Locations, address_of, connect
 from sandur.storage.probe import verify_store
 from sandur.storage.record_form import RecordForm
@@ -468,6 +469,8 @@ class Lakes:
         Raises Unfit if the store lacks a guarantee, or if a newer Sandur upgraded it.
         """
         await verify_store(self.store, self.clock, f"store {self._settings.store}")
+        if await self.store.head(RESTORING):
+            raise Unfit(f"store {self._settings.store}: a restore is not finished; run the same `sandur restore` again")
         await complete_new_store(self.store, self.clock)
         await self.form.read()
         return self.lake(self._settings.tenant or "default", self._settings.workspace or "default")

@@ -116,7 +116,7 @@ def tried_of(head: Head) -> AttemptedFile:
 def receipt_key(layout: Layout, tried: AttemptedFile) -> str:
     """The key of a receipt. Its date is the time of the metadata, never the time of writing."""
     key = commit_key(tried.metadata_location, tried.registration)
-    return layout.receipt(_date(tried.last_updated_ms), "iceberg", key)
+    return layout.receipt(receipt_date(tried.last_updated_ms), "iceberg", key)
 
 
 def receipt_of(table_uuid: str, head: Head) -> Receipt:
@@ -179,12 +179,12 @@ def delta_receipt_of(table: DeltaTable, commit: DeltaCommit) -> DeltaReceipt:
 
 def delta_receipt_key(layout: Layout, receipt: DeltaReceipt) -> str:
     """The key of a Delta receipt. Its date is the time of the commit, never the time of writing."""
-    return layout.receipt(_date(receipt.committed_at_ms), "delta", receipt.commit_key)
+    return layout.receipt(receipt_date(receipt.committed_at_ms), "delta", receipt.commit_key)
 
 
 async def read_delta_receipt(lake: Lake, key: str, committed_at_ms: int) -> DeltaReceipt | None:
     """The receipt of a Delta commit with that id, made at that time; None if it is missing."""
-    stored = await lake.store.get(lake.layout.receipt(_date(committed_at_ms), "delta", key))
+    stored = await lake.store.get(lake.layout.receipt(receipt_date(committed_at_ms), "delta", key))
     return msgspec.json.decode(stored.data, type=DeltaReceipt) if stored else None
 
 
@@ -208,10 +208,11 @@ def receipt_of_event(event: CatalogEvent) -> CatalogReceipt:
 
 def catalog_receipt_key(layout: Layout, receipt: CatalogReceipt) -> str:
     """The key of the receipt of an event. Its date is the time of the change, never the time of writing."""
-    return layout.receipt(_date(receipt.committed_at_ms), "catalog", receipt.commit_key)
+    return layout.receipt(receipt_date(receipt.committed_at_ms), "catalog", receipt.commit_key)
 
 
-def _date(time_ms: int) -> str:
+def receipt_date(time_ms: int) -> str:
+    """The date under which the receipt of a change at that time is kept."""
     # A file that another catalog wrote may carry any number as its time.
     day = min(max(time_ms, 0), _LAST_DAY_MS) // _DAY_MS
     return (_FIRST_DAY + dt.timedelta(days=day)).isoformat()
@@ -312,4 +313,4 @@ class CatalogReceipts(_ReceiptWriter):
         key = event_commit_key(object_id, tried.id)
         if key in self._known:
             return True
-        return await self._store.head(self._layout.receipt(_date(tried.at_ms), "catalog", key)) is not None
+        return await self._store.head(self._layout.receipt(receipt_date(tried.at_ms), "catalog", key)) is not None

@@ -173,6 +173,9 @@ def signing_keys() -> str:
 STORE_FORMAT: Final = "_shared/format.json"
 """The version in which servers write the records of all workspaces (V3)."""
 
+RESTORING: Final = "_shared/restoring.json"
+"""Exists while a backup is being restored; no server starts then."""
+
 LOCATION_CLAIMS: Final = "_shared/locations/"
 """The folder of the location claims, of no tenant: no two tenants may share a place either."""
 
@@ -181,6 +184,25 @@ LOCATIONS_COMPLETE: Final = "_shared/locations_complete.json"
 
 _CLAIM: Final = "!.json"
 """The claim of an address. `!` sorts before every character of an encoded segment: it is listed before all below it."""
+
+
+def backups_folder() -> str:
+    """The folder of all backups, in a store of their own or beside catalogs; outside every tenant."""
+    return "backups/"
+
+
+def backup_part(backup_id: str, name: str) -> str:
+    return f"{backups_folder()}{encode_segment(backup_id)}/{name}"
+
+
+def backup_manifest(backup_id: str) -> str:
+    """Written last: a backup without it is not complete."""
+    return backup_part(backup_id, f"manifest{_JSON}")
+
+
+def parse_backup(key: str) -> str:
+    """The id of the backup that an object belongs to."""
+    return decode_segment(key.removeprefix(backups_folder()).partition("/")[0])
 
 
 def location_claims_below(address: Address) -> str:

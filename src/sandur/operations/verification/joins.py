@@ -8,8 +8,9 @@ from sandur.catalog.verification.chains import Chains, Loose
 from sandur.catalog.verification.findings import Finding, finding
 from sandur.errors import Damaged, NewerRecord, SandurError
 from sandur.operations.index.truth import list_keys
+from sandur.operations.janitors.events import receipted_commits
 from sandur.operations.lake import Lake
-from sandur.operations.receipts import CatalogReceipt, DeltaReceipt, Receipt, list_dates
+from sandur.operations.receipts import CatalogReceipt, DeltaReceipt, Receipt, delta_receipt_of, list_dates
 from sandur.operations.tables.documents import TABLES, load_document
 from sandur.operations.verification.objects import (
     CHECKS_AT_ONCE,
@@ -135,7 +136,7 @@ async def settle_loose(lake: Lake, loose: Sequence[Loose]) -> AsyncIterator[Find
         there = [key for key in keys if await lake.store.head(key)]
         if there and await _has_sibling(lake, one, there[0]):
             yield finding("chain-fork", one.key, expected="one receipt that follows another", found=there[0])
-        elif not there and not await _is_collected(lake, receipt):
+        elif not there and not await _is_explained(lake, receipt):
             expected = f"the receipt {one.previous_commit_key} before it"
             yield finding("chain-hole", one.key, expected=expected, found="no receipt")
 
@@ -150,8 +151,12 @@ async def _has_sibling(lake: Lake, one: Loose, previous: str) -> bool:
     return False
 
 
-async def _is_collected(lake: Lake, receipt: AnyReceipt) -> bool:
-    """Whether the receipt before this one may have been removed because of its age. Those of events never are."""
+async def _is_explained(lake: Lake, receipt: AnyReceipt) -> bool:
+    """Whether the receipt before this one was removed because of its age, or may still be written.
+
+    Those of events are never removed. A Delta commit is followed by others before its receipt has to exist: while the
+    record tracks it, the receipt follows from the record (G6).
+    """
     kept_from_ms = receipts_kept_from_ms(lake)
     record: Pointer | DeltaTable | None
     match receipt:
@@ -163,6 +168,9 @@ async def _is_collected(lake: Lake, receipt: AnyReceipt) -> bool:
             record = await read_record(lake, lake.layout.pointer(receipt.table_uuid), Pointer)
         case DeltaReceipt():
             record = await read_record(lake, lake.layout.delta_table(receipt.table_uuid), DeltaTable)
+            tracked = [delta_receipt_of(record, one).commit_key for one in receipted_commits(record)] if record else []
+            if receipt.previous_commit_key in tracked:
+                return True
     return receipt.committed_at_ms < kept_from_ms or record is None or record.created_ms < kept_from_ms
 
 

@@ -1,0 +1,195 @@
+"""A backup taken under load is a consistent cut; it restores into an empty store, also if everything is killed."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+import pytest
+
+from sandur.catalog.backups import commits_to_include
+from sandur.catalog.security import SecurityManifest
+from sandur.catalog.verification.findings import Finding
+from sandur.errors import Conflict, Damaged, NotEmpty, Unfit
+from sandur.operations.backups.backup import back_up
+from sandur.operations.backups.repository import BackupManifest, list_backups
+from sandur.operations.backups.restore import NUMBERS_AHEAD, restore
+from sandur.operations.dry_run import DryRunStore
+from sandur.operations.lake import Lakes
+from sandur.operations.tables.commit import commit_table
+from sandur.operations.verification.run import verify
+from sandur.settings import Settings
+from sandur.storage.contract import ABSENT, ObjectStore, list_all
+from sandur.storage.layout import RESTORING, Layout, backup_part
+from sandur.storage.memory import MemoryStore
+from tests.fakes.dying_store import Died, DyingStore
+from tests.fakes.fixed_clock import FixedClock
+from tests.fakes.spy_store import SpyStore
+from tests.fakes.yielding_store import YieldingStore
+from tests.operations.event_chains import all_events, check_holes
+from tests.operations.invariants import chains, visible_names
+from tests.operations.lakes import make_lake
+from tests.operations.mixed_load import Load, marks_of
+from tests.operations.requests import commit, identifier_of, keyed_request, set_property
+
+SETTINGS: Final = Settings(store="memory:", log_level="error", janitors=False)
+CALLS_MAX: Final = 400
+
+
+async def backed_up(store: ObjectStore, target: ObjectStore, clock: FixedClock) -> BackupManifest:
+    lakes = Lakes(SETTINGS, clock, DryRunStore(store))
+    return await back_up(lakes, SETTINGS, target, on_progress=lambda *_: None)
+
+
+async def restored(target: ObjectStore, into: ObjectStore, clock: FixedClock) -> None:
+    newest = (await list_backups(target))[-1]
+    await restore(make_lake(into, clock), target, newest, on_progress=lambda *_: None)
+
+
+async def findings(store: ObjectStore, clock: FixedClock) -> list[Finding]:
+    lakes = Lakes(SETTINGS, clock, DryRunStore(store))
+    return [one async for one in verify(lakes, SETTINGS) if one.severity != "in_flight"]
+
+
+async def copied_files(source: MemoryStore, into: MemoryStore) -> None:
+    """The files of tables, which a backup does not have: they are in the bucket of the tables."""
+    for listed in await list_all(source, "tables/"):
+        if stored := await source.get(listed.key):
+            await into.put(listed.key, stored.data, expected=ABSENT)
+
+
+@pytest.mark.parametrize("seed", [5, 10, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(11, 40))])
+async def test_a_backup_under_load_restores_to_a_consistent_cut(seed: int) -> None:
+    load, target = Load(seed), MemoryStore()
+    await load.start()
+    await load.run(40)
+    acknowledged = set(load.acknowledged)
+
+    running = asyncio.create_task(load.run(120))
+    taken = 0
+    while not running.done():  # Also increments.
+        await backed_up(YieldingStore(load.store, seed=seed, yields_max=8), target, load.clock)
+        taken += 1
+    into = MemoryStore(clock=load.clock)
+    await copied_files(load.store, into)
+    await restored(target, into, load.clock)
+
+    assert taken
+    assert await findings(into, load.clock) == []
+    lake = make_lake(into, load.clock)
+    marks = await marks_of(lake)
+    assert {mark: marks[mark] for mark, tables in load.begun.items() if 0 < marks.get(mark, 0) < tables} == {}
+    assert acknowledged <= set(marks)
+    await chains(lake)
+    check_holes(await all_events(lake))
+    names = list((await visible_names(lake)).values())
+    assert len(names) == len(set(names)) > 0
+
+
+def test_a_transaction_takes_along_the_commits_before_it_and_their_transactions() -> None:
+    later = {"a": ["alone", "first", "later"], "b": ["second", "first"], "c": ["second"], "d": ["other"]}
+
+    assert commits_to_include(["first"], later) == {"a": 2, "b": 2, "c": 1}
+    assert commits_to_include(["nothing"], later) == {}
+
+
+async def _quiet_load(requests: int = 30) -> Load:
+    load = Load(5)
+    await load.start()
+    await load.run(requests)
+    return load
+
+
+async def test_a_second_backup_reads_what_changed_and_shares_the_rest() -> None:
+    load, target = await _quiet_load(), MemoryStore()
+    first_look, second_look = SpyStore(load.store), SpyStore(load.store)
+
+    first = await backed_up(first_look, target, load.clock)
+    server = load.server()
+    await commit_table(server, identifier_of("t0"), commit(set_property("new", "1")), keyed_request("after"))
+    await server.background.drain()
+    second = await backed_up(second_look, target, load.clock)
+
+    assert second.previous == first.id
+    assert second.objects >= first.objects
+    assert len(second_look.keys("get")) * 4 < len(first_look.keys("get"))
+    assert second.copied_bytes * 5 < first.copied_bytes
+    assert second_look.keys("put") == []
+
+
+async def test_a_restore_refuses_a_store_with_a_catalog_and_another_unfinished_restore() -> None:
+    load, target = await _quiet_load(), MemoryStore()
+    await backed_up(load.store, target, load.clock)
+    with pytest.raises(NotEmpty, match="has a catalog already"):
+        await restored(target, load.store, load.clock)
+    into = MemoryStore()
+    await into.put(RESTORING, b'{"backup":"another"}', expected=ABSENT)
+
+    with pytest.raises(Conflict, match="restore of the backup another"):
+        await restored(target, into, load.clock)
+    with pytest.raises(Unfit, match="a restore is not finished"):
+        await Lakes(SETTINGS, load.clock, into).start()
+
+
+async def test_a_damaged_backup_is_refused() -> None:
+    load, target = await _quiet_load(), MemoryStore()
+    taken = await backed_up(load.store, target, load.clock)
+    key = backup_part(taken.id, "pack-000000")
+    stored = await target.get(key)
+    assert stored
+    await target.put(key, stored.data[:-9] + b"123456789", expected=stored.version)
+
+    with pytest.raises(Damaged, match="does not have the bytes"):
+        await restored(target, MemoryStore(), load.clock)
+
+
+async def test_restored_grants_have_a_number_that_no_server_has_seen_and_no_signing_keys() -> None:
+    load, target, into = await _quiet_load(), MemoryStore(), MemoryStore()
+    key = Layout().security_manifest()
+    await load.server().security().create(SecurityManifest(number=7, metastore_id="m"))
+    await load.store.put("_shared/security/keys.json", b"{}", expected=ABSENT)
+    await backed_up(load.store, target, load.clock)
+
+    await restored(target, into, load.clock)
+
+    found = await make_lake(into, load.clock).uncached(key, SecurityManifest).read()
+    assert found
+    assert found.value.number == 7 + NUMBERS_AHEAD
+    assert await into.get("_shared/security/keys.json") is None
+
+
+async def test_a_killed_backup_leaves_nothing_that_counts_and_the_next_one_is_whole() -> None:
+    load = await _quiet_load(10)
+    for dies_at in range(1, CALLS_MAX):
+        target = MemoryStore(clock=load.clock)
+        dying = DyingStore(target, dies_at=dies_at, after=dies_at % 2 == 0)
+        with contextlib.suppress(Died):
+            await backed_up(load.store, dying, load.clock)
+        left = len(await list_backups(target))
+        taken = await backed_up(load.store, target, load.clock)
+
+        assert left <= 1
+        assert taken.objects > 20
+        if not dying.has_died:
+            return
+    raise AssertionError("the backup makes more calls than expected")
+
+
+async def test_a_killed_restore_completes_when_it_is_run_again() -> None:
+    load, target = await _quiet_load(4), MemoryStore()
+    await backed_up(load.store, target, load.clock)
+    whole = MemoryStore(clock=load.clock)
+    await restored(target, whole, load.clock)
+    expected = {listed.key: (await whole.get(listed.key) or (b"",))[0] for listed in await list_all(whole, "")}
+    for dies_at in range(1, CALLS_MAX, 3):
+        into = MemoryStore(clock=load.clock)
+        dying = DyingStore(into, dies_at=dies_at, after=dies_at % 2 == 0)
+        with contextlib.suppress(Died):
+            await restored(target, dying, load.clock)
+        with contextlib.suppress(NotEmpty):  # It was complete.
+            await restored(target, into, load.clock)
+
+        found = {listed.key: (await into.get(listed.key) or (b"",))[0] for listed in await list_all(into, "")}
+        assert found == expected, dies_at
+        if not dying.has_died:
+            return
+    raise AssertionError("the restore makes more calls than expected")
