@@ -85,3 +85,19 @@ def test_a_store_that_was_copied_to_another_folder_works_on(user: User, store: P
     assert sound.code == 0, sound.out
     assert shown.code == 0, shown.err
     assert made.code == 0, made.err
+
+
+def test_doctor_says_what_to_do_and_fails_only_for_failures(user: User, store: Path) -> None:
+    sound = user.run("doctor", "--store", str(store), "--json").json
+    (form,) = store.glob("_shared/format.json")
+    form.write_text(form.read_text().replace('"major":3', '"major":9'))
+    broken = user.run("doctor", "--store", str(store))
+    missing = user.run("doctor", "--store", str(store / "none"))
+
+    assert sound["fail"] == 0
+    lines = {line["subject"]: line for line in sound["lines"]}
+    assert {"versions", "open files", "memory", "disk", "store", "rights", "clock", "records"} <= set(lines)
+    assert lines["janitors"]["state"] == "warn"
+    assert all(line["remedy"] for line in lines.values() if line["state"] != "ok")
+    assert (broken.code, "upgrade Sandur" in broken.out) == (1, True)
+    assert missing.code == 1

@@ -9,7 +9,8 @@ import pytest
 from sandur.catalog.backups import commits_to_include
 from sandur.catalog.security import SecurityManifest
 from sandur.catalog.verification.findings import Finding
-from sandur.errors import Conflict, Damaged, NotEmpty, Unfit
+from sandur.errors import Conflict, Damaged, NotEmpty, Unavailable, Unfit
+from sandur.operations.access import Security
 from sandur.operations.backups.backup import back_up
 from sandur.operations.backups.repository import BackupManifest, list_backups
 from sandur.operations.backups.restore import NUMBERS_AHEAD, restore
@@ -193,3 +194,18 @@ async def test_a_killed_restore_completes_when_it_is_run_again() -> None:
         if not dying.has_died:
             return
     raise AssertionError("the restore makes more calls than expected")
+
+
+async def test_a_server_refuses_grants_that_are_older_than_those_it_has_seen() -> None:
+    """Someone copied an old object back; `restore` raises the number instead."""
+    store, clock = MemoryStore(), FixedClock()
+    server = make_lake(store, clock)
+    old = await server.security().create(SecurityManifest(number=7, metastore_id="m"))
+    new = await server.security().swap(SecurityManifest(number=8, metastore_id="m"), expected=old.version)
+    await server.feature(Security).read()
+
+    await make_lake(store, clock).security().swap(old.value, expected=new.version)
+
+    with pytest.raises(Unavailable, match="has seen 8"):
+        await server.feature(Security).read()
+    assert (await make_lake(store, clock).feature(Security).read()).manifest.number == 7

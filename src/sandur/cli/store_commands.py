@@ -82,3 +82,13 @@ def restore(
 
     flags = StoreFlags(store, config, allow_location or ())
     run_restore(flags, source, backup, as_json=as_json)
+
+
+@app.command()
+def doctor(*, store: StoreOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Examine the store, this machine and the settings; each line says what to do. Exit code 1 if something fails."""
+    from sandur.cli.doctor import run_doctor  # noqa: PLC0415 - starts fast
+    from sandur.cli.store_admin import StoreFlags  # noqa: PLC0415 - starts fast
+
+    if code := run_doctor(StoreFlags(store, config), as_json=as_json):
+        raise typer.Exit(code)

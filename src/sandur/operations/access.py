@@ -82,11 +82,16 @@ class Security:
 
     async def _read(self) -> Authority:
         for _ in range(_MANIFEST_READS_MAX):
-            cell = self._lake.security()
+            cell, seen = self._lake.security(), self.last.manifest.number if self.last else 0
             found = None if cell.is_known_absent else await cell.read()
             if found is None:
                 self._lake.learn_aliases(NO_ALIASES)
                 return NO_AUTHORITY
+            if found.value.number < seen:  # Reads overlap, so only what was known before this one counts.
+                raise Unavailable(
+                    f"the grants have the number {found.value.number}, and this server has seen {seen}: an older copy "
+                    "was written over them; use `sandur restore`, or restart the servers to accept it"
+                )
             if self.last is None or self.last.version != found.version:
                 shards = await self._read_shards(found.value)
                 if shards is None:

@@ -17,7 +17,7 @@ from sandur.operations.backups.repository import (
 )
 from sandur.operations.janitors.sweep import DAY_MS, list_layouts
 from sandur.operations.lake import Lake, Lakes
-from sandur.operations.planning.plans import PLANS_FOLDER
+from sandur.operations.planning.cache import PLANS_FOLDER
 from sandur.settings import Settings
 from sandur.storage.cell import gather_in_batches
 from sandur.storage.contract import Listed, ObjectStore, list_pages

@@ -279,32 +279,31 @@ class Cut:
         return found is None or found[1].value.state not in _ALIVE
 
     async def _homeless(self) -> Sequence[str]:
-        """The active names whose namespace was not copied with its id; a namespace that exists now is copied."""
-        layout, homeless = self.lake.layout, []
-        for key, name in self._names.items():
-            if name.state != "active":
-                continue
-            namespace: Namespace | None = layout.parse_name(key).namespace
-            while namespace is not None:
-                place = layout.namespace(namespace)
-                held = self._containers.get(place, ("dropped", ""))
-                if held[0] == "dropped":
-                    found = await self.lake.uncached(place, NamespaceRecord).read()
-                    if found is None or found.value.state == "dropped":
-                        homeless.append(key)
-                        break
-                    await self._add_namespace(place, found)
-                if (
-                    namespace.parent is None
-                    and self._containers.get(layout.catalog(namespace.catalog), ("dropped",))[0] == "dropped"
-                ):
-                    catalog = await self.lake.uncached(layout.catalog(namespace.catalog), Catalog).read()
-                    if catalog:
-                        await self._add_container(
-                            layout.catalog(namespace.catalog), catalog.value, str(catalog.version)
-                        )
-                namespace = namespace.parent
-        return homeless
+        """The active names whose namespaces were not copied and do not exist; those that exist now are copied."""
+        places = {self.lake.layout.parse_name(key).namespace: key for key in self._active_names()}
+        return [key for namespace, key in places.items() if not await self._has_home(namespace)]
+
+    def _active_names(self) -> Sequence[str]:
+        return [key for key, name in self._names.items() if name.state == "active"]
+
+    async def _has_home(self, namespace: Namespace) -> bool:
+        """Whether a namespace, its parents and its catalog are copied; missing ones are copied now."""
+        layout = self.lake.layout
+        key, parent = layout.namespace(namespace), namespace.parent
+        if self._is_missing(key):
+            found = await self.lake.uncached(key, NamespaceRecord).read()
+            if found is None or found.value.state == "dropped":
+                return False
+            await self._add_namespace(key, found)
+        if parent is not None:
+            return await self._has_home(parent)
+        catalog_key = layout.catalog(namespace.catalog)
+        if self._is_missing(catalog_key) and (catalog := await self.lake.uncached(catalog_key, Catalog).read()):
+            await self._add_container(catalog_key, catalog.value, str(catalog.version))
+        return not self._is_missing(catalog_key)
+
+    def _is_missing(self, container: str) -> bool:
+        return self._containers.get(container, ("dropped", ""))[0] == "dropped"
 
     async def _look_again(self, uuids: Sequence[str]) -> None:
         """Read the names and records of some uuids again, and every name that has changed."""

@@ -1,0 +1,23 @@
+"""The decisions of `sandur doctor`: clock skew, and settings that are unwise."""
+
+import pytest
+
+from sandur.operations.examination import clock_skew_ms, examine_settings
+from sandur.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("store_ms", "skew_ms"), [(10_050, 0), (10_999, 0), (9_100, 0), (40_000, 29_900), (5_000, -5_000)]
+)
+def test_the_skew_is_what_the_call_itself_does_not_explain(store_ms: int, skew_ms: int) -> None:
+    assert clock_skew_ms(store_ms, before_ms=10_000, after_ms=10_100) == skew_ms
+
+
+def test_unwise_settings_are_warnings_with_a_remedy() -> None:
+    unwise = Settings(store="memory:", fsync="never", janitors=False, receipt_retention="P1D")
+
+    found = {line.subject: line for line in examine_settings(unwise, is_loopback=False)}
+
+    assert set(found) == {f"setting {one}" for one in ("fsync", "authentication", "janitors", "receipt_retention")}
+    assert all(line.state == "warn" and line.remedy for line in found.values())
+    assert list(examine_settings(Settings(), is_loopback=True)) == []
