@@ -13,6 +13,8 @@ from tests.server.logins import ADMIN_SECRET
 
 Look = Literal["light", "dark", "small"]
 LOOKS: Final[tuple[Look, ...]] = ("light", "dark", "small")
+_TIMEOUT_MS: Final = 120_000
+"""A busy machine may need long for the rows of a table."""
 _SIZES: Final = {"light": (1280, 800), "dark": (1280, 800), "small": (360, 740)}
 _MESSAGE_OF_STATUS: Final = "Failed to load resource"
 """What Chromium says about a page with a status from 400 on; such pages are part of the tests."""
@@ -106,6 +108,7 @@ async def person(
         color_scheme="dark" if look == "dark" else "light",
         reduced_motion="reduce",
     )
+    context.set_default_timeout(_TIMEOUT_MS)
     someone = Person(context, await context.new_page(), place.url)
     if logged_in:
         await someone.open("/ui/login")
