@@ -11,7 +11,7 @@ CHROMIUM := .tools/chromium/.ready
 PROMTOOL := .tools/promtool/.ready
 NPM_SERVERS := .tools/azurite/.ready .tools/oidc-provider/.ready
 
-.PHONY: help setup demo docs test browser slow check serve bench crash simulate interop rck proof grpc-code lock licences release
+.PHONY: help setup demo docs test browser slow deploy check serve bench crash simulate interop rck proof grpc-code lock licences release
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,20 @@ test: $(READY) $(NPM_SERVERS) $(CHROMIUM) $(PROMTOOL) ## Run the checks and the 
 
 browser: $(READY) $(NPM_SERVERS) $(CHROMIUM) ## Run the UI in a real browser; pictures of all pages go to .pictures/
 	@$(BIN)/python -m pytest -m "browser or not browser" tests/browser
+
+# Helm and kubernetes-validate check the chart; buildah and podman build and run the image, as root.
+.tools/deploy/.ready: $(READY)
+	@mkdir -p $(@D)
+	@if ! command -v helm >/dev/null && command -v go >/dev/null; then \
+	  echo "Installing helm ..."; GOBIN=$(abspath $(@D))/bin go install helm.sh/helm/v3/cmd/helm@latest >/dev/null 2>&1 || true; fi
+	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python .tools/kubernetes-validate
+	@$(BIN)/uv pip install --quiet --python .tools/kubernetes-validate/bin/python kubernetes-validate==1.37.0 || true
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  { apt-get update -q && apt-get install -qy --no-install-recommends buildah podman runc mmdebstrap; } >/dev/null 2>&1 || true; fi
+	@touch $@
+
+deploy: .tools/deploy/.ready $(PROMTOOL) ## Install the wheel, build and run the image, validate the chart
+	@$(BIN)/python -m pytest -m "slow or not slow" tests/deploy
 
 # Only some of them: make slow TESTS=tests/pipeline
 slow: $(READY) ## Run the tests that take minutes (make test leaves them out)

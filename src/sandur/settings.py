@@ -318,6 +318,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Format of log lines."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level that is logged. Requests are logged at `info`."""
+    log_reads_sampled: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    """Fraction of successful reads that are logged. Changes, refusals and failures are always logged."""
+    slow_request_ms: Annotated[int, msgspec.Meta(ge=0)] = 1_000
+    """Requests that take longer are logged at the level `warning`, with their storage calls. 0: none."""
     oidc: tuple[OidcSettings, ...] = ()
     """Identity providers, one table `[[oidc]]` for each; see below. In the environment: a JSON list of them."""
     s3: S3Settings = S3Settings()

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(*command: str | Path) -> str:
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -203,3 +203,42 @@ async def test_the_log_line_of_a_request_says_why_the_store_failed(catalogs: Cat
     (line,) = [line for line in logged if line["event"] == "request"]
     assert (line["log_level"], line["status"]) == ("warning", 503)
     assert line["reason"] == "Unavailable: object k: cannot be read: the keys are wrong"
+
+
+class SlowStore(WrappingStore):
+    """Takes longer than a millisecond for a write."""
+
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
+        if call.is_write:
+            await asyncio.sleep(0.005)
+        return await perform()
+
+
+async def test_a_slow_request_is_logged_with_its_storage_calls(catalogs: Catalogs) -> None:
+    slow = await catalogs.open(SlowStore(MemoryStore()), slow_request_ms=1)
+    silent = await catalogs.open(SlowStore(MemoryStore()), slow_request_ms=0)
+
+    with capture_logs() as logged:
+        for client in (slow, silent):
+            await client.post("/v1/namespaces", json={"namespace": ["ns"]})
+
+    (line,) = [line for line in logged if line["event"] == "slow request"]
+    assert (line["log_level"], line["operation"], line["outcome"]) == ("warning", "createNamespace", "done")
+    assert ("put", "namespaces", "ok") in {call[:3] for call in line["calls"]}
+
+
+async def test_only_a_part_of_the_successful_reads_is_logged(catalogs: Catalogs) -> None:
+    client = await catalogs.open(log_level="info", log_reads_sampled=0.0)
+    trace = "0af7651916cd43dd8448eb211c80319c"
+
+    with capture_logs() as logged:
+        await client.get("/v1/namespaces")
+        await client.get("/v1/namespaces/none", headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01"})
+        await client.post("/v1/namespaces", json={"namespace": ["ns"]})
+
+    lines = [line for line in logged if line["event"] == "request"]
+    assert [(line["operation"], line["outcome"]) for line in lines] == [
+        ("loadNamespaceMetadata", "refused"),
+        ("createNamespace", "done"),
+    ]
+    assert lines[0]["trace_id"] == trace

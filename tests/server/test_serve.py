@@ -151,6 +151,11 @@ def test_every_request_logs_one_line(tmp_path: Path) -> None:
     assert first["route"] == "/v1/{prefix}/namespaces"
     assert first["method"] == "GET"
     assert first["ms"] > 0
+    assert (first["operation"], first["outcome"]) == ("listNamespaces", "done")
+    assert first["rounds"] > 0
+    assert first["bytes_out"] > 0
+    assert first["client"].startswith("python-httpx/")
+    assert second["outcome"] == "refused"
     assert second["status"] == 404
     assert second["request_id"] != 'bad "id'
 

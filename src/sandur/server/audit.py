@@ -164,7 +164,7 @@ def _allowed_read(ended: Exchange, sampled: float) -> AllowedRead | None:
     return AllowedRead(
         ended.time_ms,
         _request_id(ended) if b"x-request-id" in headers else ended.request_id,
-        _trace_id(headers) if b"traceparent" in headers else "",
+        trace_id_of(headers) if b"traceparent" in headers else "",
         ended.protocol,
         ended.operation,
         ended.status,
@@ -223,7 +223,7 @@ def _record(ended: Exchange, layout: Layout, kind: AuditKind, sampled: float) ->
         ended.operation,
         main.decision,
         ended.status,
-        _outcome(ended),
+        outcome_of(ended),
         _request_id(ended),
         layout.tenant,
         layout.workspace,
@@ -239,10 +239,10 @@ def _record(ended: Exchange, layout: Layout, kind: AuditKind, sampled: float) ->
         main.manifest_number,
         notes.is_replay,
         hashlib.sha256(key.strip().lower()).hexdigest() if key else "",
-        _declared(headers, b"user-agent"),
-        _trace_id(headers),
-        _declared(headers, b"x-sandur-run-id"),
-        _declared(headers, b"x-sandur-task-id"),
+        declared(headers, b"user-agent"),
+        trace_id_of(headers),
+        declared(headers, b"x-sandur-run-id"),
+        declared(headers, b"x-sandur-task-id"),
         further,
         notes.changes,
         notes.credentials,
@@ -254,7 +254,7 @@ def _request_id(ended: Exchange) -> str:
     return hide_secrets(ended.request_id) if b"x-request-id" in ended.headers else ended.request_id
 
 
-def _trace_id(headers: Mapping[bytes, bytes]) -> str:
+def trace_id_of(headers: Mapping[bytes, bytes]) -> str:
     traced = headers.get(b"traceparent")
     found = _TRACE.match(traced) if traced else None
     return found[1].decode() if found else ""
@@ -339,7 +339,8 @@ def _reason(ended: Exchange) -> str:
     return type(error).__name__ if error else ""
 
 
-def _outcome(ended: Exchange) -> AuditOutcome:
+def outcome_of(ended: Exchange) -> AuditOutcome:
+    """How a request ended, for its audit record and its log line."""
     if isinstance(ended.error, OutcomeUnknown) or (ended.error and not isinstance(ended.error, Exception)):
         return "unknown"
     if ended.status >= _FAILED_STATUS:
@@ -359,7 +360,7 @@ def _name(raw: bytes) -> str:
     return text.replace(LEVEL_SEPARATOR, ".")[:_NAME_CHARS_MAX]
 
 
-def _declared(headers: Mapping[bytes, bytes], name: bytes) -> str:
+def declared(headers: Mapping[bytes, bytes], name: bytes) -> str:
     value = headers.get(name)
     return _plain(value) if value else ""
 

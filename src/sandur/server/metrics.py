@@ -269,11 +269,18 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
+StoreCall = tuple[str, str, str, float]
+"""A call, the part of the layout, the result, and the milliseconds."""
+CALLS_KEPT_MAX: Final = 50
+
+
 class Rounds(msgspec.Struct):
     """Counts the storage rounds of one request: calls that overlap share a round, a later call begins the next."""
 
     operation: str
     count: int = 0
+    calls: list[StoreCall] | None = None
+    """The first calls, for the log of a slow request; None if they are not kept."""
     _ended: int = 0
 
     def begin(self) -> int:
@@ -317,11 +324,14 @@ class _StoreCall:
         operation = rounds.operation if rounds else NO_REQUEST
         result = self._result if kind is None else _RESULTS.get(kind, "failed")
         metrics.count(STORAGE_CALLS, operation, self._area, self._call, result)
-        metrics.observe(STORAGE_SECONDS, time.perf_counter() - self._began, self._call)
+        seconds = time.perf_counter() - self._began
+        metrics.observe(STORAGE_SECONDS, seconds, self._call)
         if kind is SwapLost:
             metrics.count(SWAP_CONFLICTS, operation, self._area)
         if rounds:
             rounds.end(self._depth)
+            if rounds.calls is not None and len(rounds.calls) < CALLS_KEPT_MAX:
+                rounds.calls.append((self._call, self._area, result, round(seconds * 1_000, 3)))
 
 
 class MeasuredStore:

@@ -1,5 +1,6 @@
 """What every request passes through, whatever its protocol: limits, identity, access, veto, audit, metrics and log."""
 
+import logging
 import re
 import time
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from sandur.catalog.security import Access
 from sandur.clock import Clock
 from sandur.errors import BadRequest, Busy, Damaged, SandurError
 from sandur.operations.audit.notes import current_notebook
-from sandur.server.audit import Exchange, record_request
+from sandur.server.audit import Exchange, declared, outcome_of, record_request, trace_id_of
 from sandur.server.authentication.authenticator import Authenticator
 from sandur.server.context import CAPABILITIES, NO_CAPABILITIES, Call, capabilities_of
 from sandur.server.errors import spread
@@ -78,6 +79,7 @@ class Requests:
         self.clock = clock
         self._metrics = metrics
         self._is_audited = catalog.audit.is_on
+        self._keeps_calls = settings.slow_request_ms > 0
         self._held: dict[tuple[str, str], int] = {}
         self._body_bytes = 0
         self.is_secured = settings.authentication == "on"
@@ -89,6 +91,8 @@ class Requests:
         return sent.decode("ascii") if _REQUEST_ID.match(sent) else self.clock.new_id()
 
     def begin(self, exchange: RunningExchange) -> None:
+        if self._keeps_calls:
+            exchange.rounds.calls = []
         current_rounds.set(exchange.rounds)
         if self._is_audited:
             current_notebook.set(exchange)
@@ -211,20 +215,41 @@ class Requests:
         self._metrics.count(RESPONSE_BYTES, exchange.protocol, times=exchange.sent_bytes)
         if exchange.body:
             self._metrics.count(REQUEST_BYTES, exchange.protocol, times=len(exchange.body))
+        ms, outcome = round(seconds * 1_000, 3), outcome_of(exchange)
+        is_sampled = outcome != "done" or method not in READS or self._is_read_logged()
+        if exchange.failure or (is_sampled and self._log.is_enabled_for(logging.INFO)):
+            known = {**self._logged(exchange, path, status, ms), "outcome": outcome}
+            (self._log.warning if exchange.failure else self._log.info)("request", **known, **exchange.failure)
+        if self._keeps_calls and ms > self._settings.slow_request_ms:
+            known = self._logged(exchange, path, status, ms)
+            self._log.warning("slow request", **known, outcome=outcome, calls=rounds.calls)
+
+    def _is_read_logged(self) -> bool:
+        share = self._settings.log_reads_sampled
+        return share >= 1 or self.clock.chance() < share
+
+    def _logged(self, exchange: RunningExchange, path: bytes, status: int | str, ms: float) -> dict[str, object]:
+        """The fields of a log line about a request."""
+        method, headers = exchange.scope["method"], exchange.headers
         tenant, workspace, principal = exchange.identity[:3] if exchange.identity else ("", "", "")
-        (self._log.warning if exchange.failure else self._log.info)(
-            "request",
-            method=method,
-            route=exchange.route,
-            status=status,
-            ms=round(seconds * 1000, 3),
-            request_id=exchange.request_id,
-            tenant=tenant,
-            workspace=workspace,
-            principal=principal,
-            **(_NO_FIELDS if method in READS else _changed(path, exchange)),
-            **exchange.failure,
-        )
+        fields: dict[str, object] = {
+            "method": method,
+            "route": exchange.route,
+            "operation": exchange.operation,
+            "status": status,
+            "ms": ms,
+            "rounds": exchange.rounds.count,
+            "bytes_in": len(exchange.body or b""),
+            "bytes_out": exchange.sent_bytes,
+            "request_id": exchange.request_id,
+            "tenant": tenant,
+            "workspace": workspace,
+            "principal": principal,
+            "client": declared(headers, b"user-agent"),
+        }
+        if b"traceparent" in headers:
+            fields["trace_id"] = trace_id_of(headers)
+        return fields if method in READS else {**fields, **_changed(path, exchange)}
 
 
 def _changed(path: bytes, exchange: RunningExchange) -> Mapping[str, str]:
