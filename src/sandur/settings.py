@@ -322,6 +322,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Fraction of successful reads that are logged. Changes, refusals and failures are always logged."""
     slow_request_ms: Annotated[int, msgspec.Meta(ge=0)] = 1_000
     """Requests that take longer are logged at the level `warning`, with their storage calls. 0: none."""
+    traces_endpoint: str = ""
+    """URL of a collector of traces (OTLP over HTTP), such as `http://127.0.0.1:4318/v1/traces`. Needs `sandur[otel]`.
+    Empty: no traces."""
+    traces_sampled: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
+    """Fraction of requests that are traced, of those whose client does not decide by `traceparent`."""
     oidc: tuple[OidcSettings, ...] = ()
     """Identity providers, one table `[[oidc]]` for each; see below. In the environment: a JSON list of them."""
     s3: S3Settings = S3Settings()
@@ -383,6 +388,8 @@ def _fitting(settings: Settings) -> Settings:
     _check_clouds(settings.gcs, settings.azure)
     _check_claims(settings)
     _check_grpc(settings.grpc)
+    if settings.traces_endpoint and not settings.traces_endpoint.startswith(("http://", "https://")):
+        raise BadRequest(f"setting traces_endpoint: {settings.traces_endpoint!r} is not a URL: expected http(s)://")
     return settings
 
 

@@ -292,7 +292,8 @@ class App:
         self._cross_site.check(scope["method"], headers, takes_forms=takes_forms, takes_links=browsers is not None)
         request = _request(scope, headers, exchange.request_id)
         if browsers:
-            request, exchange.added = await browsers.signed_in(self._authenticator, request)
+            request, cookies = await browsers.signed_in(self._authenticator, request)
+            exchange.added = (*exchange.added, *cookies)
         try:
             await requests.identify(exchange, request)
         except Refused:

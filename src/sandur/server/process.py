@@ -39,6 +39,7 @@ from sandur.server.metric_families import (
 from sandur.server.metrics import NO_REQUEST, Metrics, area_of, current_rounds
 from sandur.server.opa import OpaVeto
 from sandur.server.store_gauges import read_store
+from sandur.server.traces import Traces
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
@@ -93,6 +94,7 @@ class RunningCatalog:
         self._settings = settings
         self._keys = SigningKeys(store, clock, self.incidents)
         self.authenticator = Authenticator(settings, clock, self.lakes, self._keys, unauthenticated=unauthenticated)
+        self.traces = Traces(settings, clock) if settings.traces_endpoint else None
         self.veto = OpaVeto(settings.opa) if settings.opa.url else None
         self._clock = clock
         self._metrics = metrics
@@ -144,6 +146,8 @@ class RunningCatalog:
         await self.audit.close()
         if self.veto:
             await self.veto.close()
+        if self.traces:
+            await asyncio.to_thread(self.traces.close)
         await self.lakes.close()
         self.update_metrics()
 

@@ -4,7 +4,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -30,13 +30,18 @@ from sandur.server.metric_families import (
 )
 from sandur.server.metrics import Metrics, Rounds, current_rounds
 from sandur.server.process import RunningCatalog
+from sandur.server.traces import ids_of
 from sandur.settings import Settings
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 READS: Final = ("GET", "HEAD")
 LOGGED_BYTES_MAX: Final = 1_024
 _SHARES: Final = 4
 """The parts of a limit of which one caller, or one body of unknown length, gets one."""
 
+TRACEPARENT: Final = b"traceparent"
 _RENAMES: Final = "rename"
 _NO_FIELDS: Final[Mapping[str, str]] = {}
 _REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}\Z")
@@ -59,6 +64,8 @@ class RunningExchange(Exchange, kw_only=True):
     holder: tuple[str, str] | None = None
     """Whom the request is counted for, by tenant and principal; None if it is not."""
     added: Headers = ()
+    span: "Span | None" = None
+    trace_id: str = ""
 
 
 class UncheckedRequest(Exception):
@@ -79,6 +86,7 @@ class Requests:
         self.clock = clock
         self._metrics = metrics
         self._is_audited = catalog.audit.is_on
+        self._traces = catalog.traces
         self._keeps_calls = settings.slow_request_ms > 0
         self._held: dict[tuple[str, str], int] = {}
         self._body_bytes = 0
@@ -91,7 +99,11 @@ class Requests:
         return sent.decode("ascii") if _REQUEST_ID.match(sent) else self.clock.new_id()
 
     def begin(self, exchange: RunningExchange) -> None:
-        if self._keeps_calls:
+        if self._traces and (span := self._traces.begin(exchange.operation, exchange.headers)):
+            exchange.span, exchange.rounds.calls = span, []
+            exchange.trace_id, parent = ids_of(span)
+            exchange.added = (*exchange.added, (TRACEPARENT, parent))
+        elif self._keeps_calls:
             exchange.rounds.calls = []
         current_rounds.set(exchange.rounds)
         if self._is_audited:
@@ -216,6 +228,18 @@ class Requests:
         if exchange.body:
             self._metrics.count(REQUEST_BYTES, exchange.protocol, times=len(exchange.body))
         ms, outcome = round(seconds * 1_000, 3), outcome_of(exchange)
+        if exchange.span and self._traces:
+            attributes: dict[str, str | int] = {
+                "http.request.method": method,
+                "http.route": exchange.route,
+                "http.response.status_code": str(status),
+                "sandur.dialect": exchange.protocol,
+                "sandur.request_id": exchange.request_id,
+                "sandur.rounds": rounds.count,
+                "sandur.outcome": outcome,
+            }
+            has_failed = outcome in {"failed", "unknown"}
+            self._traces.end(exchange.span, attributes, rounds.calls or [], has_failed=has_failed)
         is_sampled = outcome != "done" or method not in READS or self._is_read_logged()
         if exchange.failure or (is_sampled and self._log.is_enabled_for(logging.INFO)):
             known = {**self._logged(exchange, path, status, ms), "outcome": outcome}
@@ -247,8 +271,8 @@ class Requests:
             "principal": principal,
             "client": declared(headers, b"user-agent"),
         }
-        if b"traceparent" in headers:
-            fields["trace_id"] = trace_id_of(headers)
+        if trace_id := exchange.trace_id or trace_id_of(headers):
+            fields["trace_id"] = trace_id
         return fields if method in READS else {**fields, **_changed(path, exchange)}
 
 
