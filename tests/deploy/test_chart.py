@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped] # No types are published with it.
 
 from sandur.settings import environment_variable, load_settings, setting_keys
 from tests.deploy.test_monitoring import needs_promtool, promtool

@@ -105,5 +105,6 @@ def test_the_image_serves_as_a_user_without_rights_on_a_read_only_root(image: st
             assert refused.returncode != 0
             run("podman", "--runtime", "runc", "healthcheck", "run", name)
         finally:
-            run("podman", "--runtime", "runc", "stop", "--ignore", "-t", "30", name)
+            # Without systemd, podman cannot remove the timer of the health check, and says so.
+            subprocess.run([shutil.which("podman") or "", "stop", "-t", "30", name], capture_output=True, check=False)
     assert any(data.iterdir())
