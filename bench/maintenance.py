@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -120,7 +121,7 @@ def _maintained(
         label = request(f"policy {namespace}")
         blocking.wait(change_policy(blocking.lake, "schema", f"main.{namespace}", edit, label))
     reports: list[Any] = []
-    runs = Runs(spark, settings, open_catalog=lambda: open_catalog(settings), arguments={"name": f"main.{namespace}"})
+    runs = Runs(spark, settings, open_catalog=partial(open_catalog, settings), arguments={"name": f"main.{namespace}"})
     for job in ("project", "health"):
         runs.run(job, on_report=reports.append)
     with at():

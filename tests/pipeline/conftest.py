@@ -20,6 +20,7 @@ OPTIONS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.default.parallelism": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -37,8 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One session for all tests: a start takes seconds."""
-    iceberg = session_options(Settings(store="/nonexistent"), with_delta=False)
-    session = create_session("local[2]", name="tests", options={**OPTIONS, **iceberg})
+    packages = session_options(Settings(store="/nonexistent"), with_delta=True)
+    session = create_session("local[2]", name="tests", options={**OPTIONS, **packages})
     register_sources(session)
     yield session
     session.stop()

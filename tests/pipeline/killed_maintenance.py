@@ -1,6 +1,7 @@
 """A maintenance run in its own process that kills itself at a write of its driver or of its catalog server."""
 
 import sys
+from functools import partial
 
 from sandur.cli.catalog_server import open_catalog
 from sandur.clock import SystemClock
@@ -26,7 +27,7 @@ def main() -> None:
     blocking = BlockingLake(settings, store=killing if who == "driver" else plain)
     served = killing if who == "server" else None
     with JobContext(
-        spark=spark, blocking=blocking, run_id=run, open_catalog=lambda: open_catalog(settings, store=served)
+        spark=spark, blocking=blocking, run_id=run, open_catalog=partial(open_catalog, settings, store=served)
     ) as context:
         MAINTAIN.run(context)
 

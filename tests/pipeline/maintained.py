@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -30,8 +31,8 @@ EAGER: dict[str, Any] = {
 }
 
 
-def opener(world: World) -> Callable[[], AbstractContextManager[Connection]]:
-    return lambda: open_catalog(world.settings)
+def opener(world: World) -> Callable[[str], AbstractContextManager[Connection]]:
+    return partial(open_catalog, world.settings)
 
 
 @contextmanager

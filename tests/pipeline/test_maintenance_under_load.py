@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -235,7 +236,7 @@ def test_a_commit_whose_answer_is_lost_counts_as_done(world: World, spark: Spark
     measured(world, spark)
     lossy = AnswerLost(connect(world.settings, SystemClock()))
 
-    world.run(spark, MAINTAIN, open_catalog=lambda: open_catalog(world.settings, store=lossy))
+    world.run(spark, MAINTAIN, open_catalog=partial(open_catalog, world.settings, store=lossy))
 
     with connected(world) as catalog:
         table = catalog.load_table("sales.orders")

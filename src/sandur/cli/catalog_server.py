@@ -40,11 +40,11 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 @contextlib.contextmanager
 def open_catalog(
-    settings: Settings, clock: Clock | None = None, *, store: ObjectStore | None = None
+    settings: Settings, run: str = "", *, clock: Clock | None = None, store: ObjectStore | None = None
 ) -> Iterator[Connection]:
     """A server on the store of the settings, or on `store`, until the block ends; returns how Spark connects to it.
 
-    Its caller counts as a pipeline: what its requests say about their run is true.
+    Its caller counts as a pipeline, and all its requests belong to `run`: not every client can send that itself.
     """
     clock = clock or SystemClock()
     token = clock.new_uuid()
@@ -54,7 +54,7 @@ def open_catalog(
         app, catalog = build(local, clock=clock, store=store, unauthenticated=bearer)
         bound = bind_socket(_HOST, 0, is_shared=False)
         config = uvicorn.Config(
-            _Guarded(app, token),
+            _Guarded(app, token, run),
             http=PlainHttpProtocol,
             ws="none",
             lifespan="off",
@@ -102,16 +102,17 @@ def _wait_until_ready(server: uvicorn.Server, thread: threading.Thread, failures
 
 
 class _Guarded:
-    """Refuses every request without the token: other users of this machine reach the port, too."""
+    """Refuses every request without the token: other users of this machine reach the port, too. Adds the run."""
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], token: str) -> None:
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], token: str, run: str) -> None:
         self._app = app
         self._expected = f"Bearer {token}".encode()
+        self._headers = [(b"x-sandur-run-id", run.encode())] if run else []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sent = dict(scope.get("headers", ())).get(b"authorization", b"")
         if compare_digest(sent, self._expected):
-            await self._app(scope, receive, send)
+            await self._app({**scope, "headers": [*scope["headers"], *self._headers]}, receive, send)
             return
         await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -67,7 +68,7 @@ def run_jobs(name: str, options: RunOptions, *, opened: OpenSession = open_sessi
             limits=Limits(objects_deleted_max=options.objects_max) if options.objects_max else Limits(),
             arguments=options.arguments,
             progress=progress,
-            open_catalog=lambda: open_catalog(settings),
+            open_catalog=partial(open_catalog, settings),
         )
         done = [runs.run(one, on_report=print_report) for one in name.split(",")]
         return all(done)
@@ -95,7 +96,7 @@ def run_pipeline(every: str, options: RunOptions) -> None:
             settings,
             dry_run=options.dry_run,
             progress=progress,
-            open_catalog=lambda: open_catalog(settings),
+            open_catalog=partial(open_catalog, settings),
         )
         runs.run_every(seconds, on_report=print_report)
 

@@ -82,8 +82,8 @@ class JobContext:
     """The published datasets that this run has read."""
     written: list[WrittenTable] = field(default_factory=list)
     """The commits of this run to system tables."""
-    open_catalog: Callable[[], AbstractContextManager[Connection]] | None = None
-    """Opens a catalog server on this lake for Spark, until the block ends; None if Spark gets no access to tables."""
+    open_catalog: Callable[[str], AbstractContextManager[Connection]] | None = None
+    """Opens a catalog server for the Spark of a run, until the block ends; None if Spark gets no access to tables."""
 
     @property
     def settings(self) -> Settings:

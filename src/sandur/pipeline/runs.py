@@ -202,7 +202,7 @@ class Runs:
     progress: Progress = no_progress
     clock: Clock = field(default_factory=SystemClock)
     jobs: Mapping[str, Job] = field(default_factory=lambda: JOBS)
-    open_catalog: Callable[[], AbstractContextManager[Connection]] | None = None
+    open_catalog: Callable[[str], AbstractContextManager[Connection]] | None = None
     _is_over: threading.Event = field(default_factory=threading.Event, init=False)
 
     def run(self, name: str, *, on_report: OnReport) -> bool:

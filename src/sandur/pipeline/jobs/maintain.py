@@ -89,7 +89,10 @@ def _problems(ended: Sequence[OperationRecord]) -> Sequence[str]:
 def _carry_out(context: JobContext, planned: PlannedRun) -> Sequence[OperationRecord]:
     if context.open_catalog is None:
         raise Unfit("maintenance needs a catalog server for Spark: start it with sandur maintain or sandur run")
-    with context.open_catalog() as connection, BlockingLake(context.settings, clock=context.clock) as shared:
+    with (
+        context.open_catalog(context.run_id) as connection,
+        BlockingLake(context.settings, clock=context.clock) as shared,
+    ):
         engine = _engine(context, planned, connection)
         records = RunRecords(context.lake, context.run_id)
         policies = {uuid: state.merged for uuid, state in planned.states.items()}

@@ -1,9 +1,11 @@
 """Operations on Delta tables. This is the only module that uses classes of Delta that are not public.
 
 OPTIMIZE by SQL comes first. Delta 4.4 refuses it on managed tables, although this catalog permits it; there, the class
-behind automatic compaction does the same work, and its commit goes through the catalog as every other one.
+behind that statement does the same work, and its commit goes through the catalog as every other one.
 """
 
+import threading
+from collections.abc import Sequence
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -26,15 +28,14 @@ from sandur.pipeline.maintenance.evidence import RowsDiffer, identifier_of, requ
 from sandur.spark.sessions import Connection
 
 _UNITY: Final = "io.unitycatalog.spark.UCSingleCatalog"
-"""Delta looks for a catalog of this class to find the server of a managed table."""
-_STAND_IN: Final = "org.apache.iceberg.spark.SparkCatalog"
-"""Resolves the name of the catalog where the connector is missing. Delta reads the class from the options alone."""
+"""Unity Catalog's connector. Delta takes the address of a server only from options of a catalog of this class."""
+_ICEBERG: Final = "org.apache.iceberg.spark.SparkCatalog"
+"""Resolves the name of the catalog where the connector is missing; Delta asks it for nothing else."""
 _REFUSAL: Final = "org.apache.spark.sql.delta.DeltaUnsupportedOperationException"
 _EXISTS: Final = "io.delta.kernel.exceptions.CheckpointAlreadyExistsException"
-_OPERATION: Final = "sandur.maintenance"
 _OPTIMIZE: Final = "spark.databricks.delta.optimize"
-_AUTO_COMPACT: Final = "spark.databricks.delta.autoCompact"
 _NO_DELTA: Final = "Spark was started without Delta, because no Delta table was published then: start it again"
+_REGISTRATION: Final = threading.Lock()
 
 
 class DeltaMaintenance:
@@ -124,36 +125,43 @@ class DeltaLog:
         context: Any = session.sparkContext
         self._session = session
         self._jvm = context._jvm  # noqa: SLF001 - Delta's classes are in the driver's JVM
-        self._java: Any = session._jsparkSession  # noqa: SLF001 - likewise
+        self.java: Any = session._jsparkSession  # noqa: SLF001 - likewise
         self._health = health
         self._table = table
         self._is_managed = table.table_type == "MANAGED"
+        self._has_connector = _is_class(self._jvm, _UNITY)
         self._none = _object(self._jvm.scala, "None")
-        self._catalog_table = self._none
+        self.catalog_table = self._none
         logs = _object(self._jvm.org.apache.spark.sql.delta, "DeltaLog")
+        # Delta caches a log together with the client of the server that it was read through.
+        logs.invalidateCache(self.java, self._jvm.org.apache.hadoop.fs.Path(table.location))
         if self._is_managed:
             self._connect(connection)
             described = self._described()
-            self._catalog_table = self._jvm.scala.Option.apply(described)
+            self.catalog_table = self._jvm.scala.Option.apply(described)
             nothing = _object(self._jvm.scala.collection.immutable, "Map").empty()
-            self._log = logs.forTableWithSnapshot(self._java, described, nothing).productElement(0)
+            self.log = logs.forTableWithSnapshot(self.java, described, nothing).productElement(0)
         else:
-            self._log = logs.forTable(self._java, table.location)
+            self.log = logs.forTable(self.java, table.location)
 
     def _connect(self, connection: Connection) -> None:
         """Name the catalog server to Delta, which asks it for commits and sends it new ones."""
-        option = f"spark.sql.catalog.{self._health.catalog}"
-        has_connector = _is_class(self._jvm, _UNITY)
+        catalog = self._health.catalog
+        option = f"spark.sql.catalog.{catalog}"
         self._session.conf.set(f"{option}.uri", connection.uri)
         self._session.conf.set(f"{option}.token", connection.token or "none")
-        if not has_connector:
-            self._session.conf.set(f"{option}.type", "rest")
-            self._session.conf.set(f"{option}.warehouse", self._health.catalog)
-        self._session.conf.set(option, _UNITY if has_connector else _STAND_IN)
+        self._session.conf.set(f"{option}.type", "rest")
+        self._session.conf.set(f"{option}.warehouse", catalog)
+        self._session.conf.set(option, _UNITY if self._has_connector else _ICEBERG)
         # Spark reads the options of catalogs from the active session of the thread.
-        _object(self._jvm.org.apache.spark.sql.classic, "SparkSession").setActiveSession(self._java)
-        self._java.sessionState().catalogManager().catalog(self._health.catalog)  # It is loaded once, by this class.
+        _object(self._jvm.org.apache.spark.sql.classic, "SparkSession").setActiveSession(self.java)
+        self.java.sessionState().catalogManager().catalog(catalog)  # It is loaded once, by this class.
         self._session.conf.set(option, _UNITY)
+        coordinated = self._jvm.org.apache.spark.sql.delta.coordinatedcommits
+        coordinators = _object(coordinated, "CatalogOwnedCommitCoordinatorProvider")
+        with _REGISTRATION:
+            if coordinators.getBuilder(catalog).isEmpty():
+                coordinators.registerBuilder(catalog, _object(coordinated, "UCCommitCoordinatorBuilder"))
 
     def _described(self) -> Any:  # noqa: ANN401 - Spark's CatalogTable
         """The table as a catalog of Spark would describe it: Delta takes its location and its name from there."""
@@ -161,7 +169,7 @@ class DeltaLog:
         some = self._jvm.scala.Option.apply
         view = f"maintained_{self._table.uuid.replace('-', '')}"
         self._session.sql("SELECT 1 AS id").createOrReplaceTempView(view)
-        state = self._java.sessionState()
+        state = self.java.sessionState()
         plain = state.catalog().getTempViewOrPermanentTableMetadata(state.sqlParser().parseTableIdentifier(view))
         levels = self._health.namespace
         identifier = catalyst.TableIdentifier(self._health.name, some(levels), some(self._health.catalog))
@@ -170,14 +178,14 @@ class DeltaLog:
         return _copied(plain, identifier=identifier, storage=storage, provider=some("delta"), tableType=managed)
 
     def _snapshot(self) -> Any:  # noqa: ANN401 - Delta's Snapshot
-        return self._log.update(False, self._none, self._catalog_table)  # noqa: FBT003 - of Java: not in the background
+        return self.log.update(False, self._none, self.catalog_table)  # noqa: FBT003 - of Java: not in the background
 
     def measure(self) -> Measure:
         """The newest version, with its rows counted."""
         snapshot = self._snapshot()
         files = snapshot.allFiles().collect()
         sequence = _object(self._jvm.scala.collection.immutable, "ArraySeq").unsafeWrapArray(files)
-        rows = self._log.createDataFrame(snapshot, sequence, False, self._none).count()  # noqa: FBT003 - no stream
+        rows = self.log.createDataFrame(snapshot, sequence, False, self._none).count()  # noqa: FBT003 - no stream
         return Measure(
             version=int(snapshot.version()), files=len(files), bytes=int(snapshot.sizeInBytes()), rows=int(rows)
         )
@@ -187,33 +195,56 @@ class DeltaLog:
         return version is not None and int(self._snapshot().version()) == version + 1
 
     def compact(self, policy: Compaction) -> None:
-        sizes = {"maxFileSize": policy.target_file_bytes, "minFileSize": small_file_bytes(policy)}
-        for prefix in (_OPTIMIZE, _AUTO_COMPACT):
-            for name, value in sizes.items():
-                self._session.conf.set(f"{prefix}.{name}", str(value))
-        self._session.conf.set(f"{_AUTO_COMPACT}.minNumFiles", str(policy.min_input_files))
+        self._session.conf.set(f"{_OPTIMIZE}.maxFileSize", str(policy.target_file_bytes))
+        self._session.conf.set(f"{_OPTIMIZE}.minFileSize", str(small_file_bytes(policy)))
+        self._session.conf.set(f"{_OPTIMIZE}.maxDeletedRowsRatio", str(policy.deleted_rows_share))
+        names = (self._health.catalog, self._health.namespace, self._health.name)
         if not self._is_managed:
             self._optimize(f"delta.`{self._table.location}`", policy)
             return
-        try:
-            if _is_class(self._jvm, _UNITY):
-                names = (self._health.catalog, self._health.namespace, self._health.name)
+        if self._has_connector:
+            try:
                 self._optimize(".".join(f"`{name}`" for name in names), policy)
+            except (PySparkException, Py4JJavaError) as error:
+                if _REFUSAL not in java_classes(error):
+                    raise
+            else:
                 return
-        except (PySparkException, Py4JJavaError) as error:
-            if _REFUSAL not in java_classes(error):
-                raise
-        nil = _object(self._jvm.scala.collection.immutable, "Nil")
-        compaction = _object(self._jvm.org.apache.spark.sql.delta.hooks, "AutoCompact")
-        compaction.compact(self._java, self._log, self._catalog_table, nil, _OPERATION, self._none)
+        self._optimize_managed(_order_of(policy))
+
+    def _optimize_managed(self, order: Sequence[str]) -> None:
+        """What OPTIMIZE does after it has checked that the table is not managed.
+
+        Other commits are no conflict as long as all files that were rewritten are still there.
+        """
+        commands = self._jvm.org.apache.spark.sql.delta.commands
+        everything = _object(self._jvm.scala.collection.immutable, "Nil")
+        sorted_by = everything
+        for name in reversed(order):
+            sorted_by = getattr(sorted_by, "$colon$colon")(name)
+        unset = self._none
+        context = commands.DeltaOptimizeContext(unset, unset, unset, unset, False)  # noqa: FBT003 - of Java: not full
+        snapshot, is_automatic = self._snapshot(), False
+        executor = commands.OptimizeExecutor(
+            self.java, snapshot, self.catalog_table, everything, sorted_by, is_automatic, context
+        )
+        executor.optimize()
 
     def _optimize(self, name: str, policy: Compaction) -> None:
-        order = f" ZORDER BY ({policy.sort_order})" if policy.strategy == "zorder" and policy.sort_order else ""
-        self._session.sql(f"OPTIMIZE {name}{order}").collect()
+        order = _order_of(policy)
+        by = f" ZORDER BY ({', '.join(order)})" if order else ""
+        self._session.sql(f"OPTIMIZE {name}{by}").collect()
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the newest version, and remove log files that are older than the table keeps them."""
-        self._log.checkpointAndCleanUpDeltaLog(self._snapshot(), self._catalog_table)
+        self.log.checkpointAndCleanUpDeltaLog(self._snapshot(), self.catalog_table)
+
+
+def _order_of(policy: Compaction) -> Sequence[str]:
+    """The columns by which files are clustered; empty if they are only merged."""
+    if policy.strategy != "zorder":
+        return ()
+    return [name.strip() for name in policy.sort_order.split(",") if name.strip()]
 
 
 def _has_delta(session: SparkSession) -> bool:

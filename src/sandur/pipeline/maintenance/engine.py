@@ -1,7 +1,7 @@
 """The Spark side of a maintenance run: catalogs, sessions by the size of a table, job tags, and cancellation.
 
-Spark reaches tables through a catalog server, as every engine does. Each request names the run in a header, so that the
-receipts of its commits name it, too.
+Spark reaches tables through a catalog server, as every engine does. The server knows the run, so that the receipts of
+its commits name it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,6 @@ from sandur.spark.sessions import (
 )
 from sandur.storage.contract import list_pages
 
-RUN_HEADER: Final = "header.X-Sandur-Run-Id"
 _POOL: Final = "spark.scheduler.pool"
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _SIZE_CLASSES: Final = ((1_000, 4), (50_000, 32))
@@ -169,7 +168,7 @@ class Engine:
                 self._connection,
                 name=name,
                 warehouse=health.catalog,
-                properties={**self._connection.properties, RUN_HEADER: self._run, "cache-enabled": "false"},
+                properties={**self._connection.properties, "cache-enabled": "false"},
             )
             for option, value in connection.options().items():
                 session.conf.set(option, value)
