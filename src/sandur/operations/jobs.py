@@ -8,6 +8,7 @@ from sandur.catalog.identifiers import full_name_of
 from sandur.operations.access import authorize_metastore
 from sandur.operations.janitors.lease import Lease
 from sandur.operations.lake import Lake
+from sandur.operations.published import PublishedDatasets
 from sandur.operations.tables.stages import list_stages
 from sandur.storage.cell import gather_all, gather_in_batches
 
@@ -36,30 +37,6 @@ class Jobs(msgspec.Struct, frozen=True, kw_only=True):
     published: list[JobRow]
     stages: list[JobRow]
     is_cut: bool
-
-
-class _Pointer(msgspec.Struct, frozen=True):
-    """The part of the published pointer that this answer needs."""
-
-    manifest: str = ""
-    published_ms: int = 0
-
-
-class _File(msgspec.Struct, frozen=True):
-    rows: int = 0
-
-
-class _Dataset(msgspec.Struct, frozen=True):
-    sequence: int = 0
-    files: tuple[_File, ...] = ()
-
-    @property
-    def rows(self) -> int:
-        return sum(file.rows for file in self.files)
-
-
-class _Manifest(msgspec.Struct, frozen=True):
-    datasets: dict[str, _Dataset] = {}
 
 
 async def list_jobs(lake: Lake) -> Jobs:
@@ -124,18 +101,13 @@ async def _purges(lake: Lake) -> tuple[list[JobRow], bool]:
 
 async def _published(lake: Lake) -> list[JobRow]:
     """The datasets that jobs of the pipeline published last; rows in quarantine need a look."""
-    stored = await lake.store.get(lake.layout.core_manifest())
-    pointer = msgspec.json.decode(stored.data, type=_Pointer) if stored else _Pointer()
-    manifest = await lake.store.get(pointer.manifest) if pointer.manifest else None
-    if manifest is None:
-        return []
-    datasets = msgspec.json.decode(manifest.data, type=_Manifest).datasets
+    manifest = await lake.feature(PublishedDatasets).manifest()
     return [
         JobRow(
             name=name,
             state="look" if name == _QUARANTINE and dataset.rows else "published",
-            at_ms=pointer.published_ms,
+            at_ms=manifest.published_ms,
             detail=f"{dataset.rows} rows, sequence {dataset.sequence}",
         )
-        for name, dataset in sorted(datasets.items())
+        for name, dataset in sorted(manifest.datasets.items())
     ]
