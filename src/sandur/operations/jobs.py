@@ -5,7 +5,6 @@ from typing import Final
 import msgspec
 
 from sandur.catalog.identifiers import full_name_of
-from sandur.operations.access import authorize_metastore
 from sandur.operations.janitors.lease import Lease
 from sandur.operations.lake import Lake
 from sandur.operations.published import PublishedDatasets
@@ -40,16 +39,12 @@ class Jobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def list_jobs(lake: Lake) -> Jobs:
-    """What runs, waits and was published last, for administrators; each list is bounded."""
-    _, leases, (stages, (purges, has_more_purges), published) = await gather_all(
-        (
-            authorize_metastore(lake),
-            gather_all([_lease(lake, kind) for kind in _LEASES]),
-            gather_all((list_stages(lake, page_size=_ROWS_MAX), _purges(lake), _published(lake))),
-        )
+    """What runs, waits and was published last, for administrators: `list_stages` authorizes. Each list is bounded."""
+    stages, (purges, has_more_purges), published, leases = await gather_all(
+        (list_stages(lake, page_size=_ROWS_MAX), _purges(lake), _published(lake), _leases(lake))
     )
     return Jobs(
-        leases=[row for row in leases if row],
+        leases=leases,
         purges=purges,
         published=published,
         stages=[
@@ -64,6 +59,10 @@ async def list_jobs(lake: Lake) -> Jobs:
         ],
         is_cut=has_more_purges or stages.next_token is not None,
     )
+
+
+async def _leases(lake: Lake) -> list[JobRow]:
+    return [row for kind in _LEASES if (row := await _lease(lake, kind))]
 
 
 async def _lease(lake: Lake, kind: str) -> JobRow | None:

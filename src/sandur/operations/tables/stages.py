@@ -232,14 +232,12 @@ async def list_stages(lake: Lake, *, page_token: str | None = None, page_size: i
     """The stages of both formats that wait for their commit, sorted by format and name, for administrators."""
     what, limit = ("stages", lake.layout.root), min(checked_page_size(page_size), _STAGES_READ_MAX)
     after = decode_page_token(page_token, what) if page_token else ""
-    folders = sorted((lake.layout.stages_folder(), lake.layout.delta_stages_folder()))
-    lists = [
+    first, second = (
         lake.store.list(folder, after=after or None, limit=limit + 1)
-        for folder in folders
-        if after < f"{folder}\U0010ffff"
-    ]
-    _, listed = await gather_all((authorize_metastore(lake), gather_all(lists)))
-    found = [one for page in listed for one in page]
+        for folder in sorted((lake.layout.stages_folder(), lake.layout.delta_stages_folder()))
+    )
+    _, one, other = await gather_all((authorize_metastore(lake), first, second))
+    found = [*one, *other]
     read = await gather_in_batches([one.key for one in found[:limit]], partial(_info, lake), at_once=_READS_AT_ONCE)
     token = encode_page_token(what, found[limit - 1].key) if len(found) > limit else None
     return Page([info for info in read if info], token)
