@@ -113,15 +113,13 @@ async def test_a_claim_that_cannot_be_completed_is_logged(catalogs: Catalogs, st
     with capture_logs() as logs:
         # The first write takes the claim, the second one completes it.
         store.failing = lambda call, before: "idempotency" in call.key and call.key in before
-        answer = await client.post(
-            "/v1/namespaces/ns/tables/t",
-            json=set_properties(first="1"),
-            headers={"Idempotency-Key": "01890a5d-ac96-774b-bcce-b302099a8057"},
+        answer = await client.delete(
+            "/v1/namespaces/ns/tables/t", headers={"Idempotency-Key": "01890a5d-ac96-774b-bcce-b302099a8057"}
         )
-        await settled(client, 'sandur_work_failures_total{reason="Unavailable",work="finish commit"} 1.0')
+        await settled(client, 'sandur_work_failures_total{reason="Unavailable",work="finish drop"} 1.0')
 
-    assert answer.status_code == 200
-    assert [line["work"] for line in events(logs, "work failed")] == ["finish commit"]
+    assert answer.status_code == 204
+    assert [line["work"] for line in events(logs, "work failed")] == ["finish drop"]
 
 
 async def test_a_damaged_index_is_logged_by_its_key_and_rebuilt(catalogs: Catalogs, store: PartlyFailing) -> None:

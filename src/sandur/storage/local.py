@@ -159,7 +159,7 @@ class LocalStore:
             if after > prefix:
                 return []
             after = None
-        behind = None if after is None else after[len(prefix) :]
+        behind = "" if after is None else after[len(prefix) :]
         try:
             found = await self._in_thread(lambda: list(islice(self._walk(prefix, behind, limit), limit)))
         except OSError as error:
@@ -325,24 +325,22 @@ class LocalStore:
             else:
                 return
 
-    def _walk(self, prefix: str, after: str | None, wanted: int) -> Iterator[Listed]:
+    def _walk(self, prefix: str, after: str, wanted: int) -> Iterator[Listed]:
         """The files below the folder in the byte order of their keys, starting behind `after` (relative to it).
 
-        The caller takes about `wanted` of them.
+        The caller takes about `wanted` of them. Every name comes after the empty text.
         """
         try:
             with os.scandir(self._prefix + prefix) as entries:
                 names = [entry.name + "/" if entry.is_dir() else entry.name for entry in entries]
         except _NOT_THERE:
             return
-        if after is not None:
-            names = [name for name in names if name > after or (name.endswith("/") and after.startswith(name))]
+        names = [name for name in names if name > after or (name.endswith("/") and after.startswith(name))]
         for name in _in_order(names, wanted):
             if not prefix and name == INTERNALS + "/":
                 continue
             if name.endswith("/"):
-                behind = after[len(name) :] if after is not None and after.startswith(name) else None
-                yield from self._walk(prefix + name, behind, wanted)
+                yield from self._walk(prefix + name, after[len(name) :] if after.startswith(name) else "", wanted)
             elif status := _status(self._prefix + prefix + name):
                 yield _listed(prefix + name, status)
 

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from sandur.catalog.events import CatalogEvent
 from sandur.catalog.identifiers import Format
 from sandur.catalog.maintenance.plan import Plan
-from sandur.catalog.maintenance.records import REASON_CHARACTERS_MAX, OperationRecord, State
+from sandur.catalog.maintenance.records import REASON_CHARACTERS_MAX, OperationRecord
 from sandur.catalog.record_versions import Record
 from sandur.catalog.records import LastChange
 
 RequestState = Literal["requested", "running", "done", "conflict", "failed"]
 
 _OPEN: Final[frozenset[RequestState]] = frozenset({"requested", "running"})
-_WORST_FIRST: Final[tuple[State, ...]] = ("failed", "conflict", "cancelled")
+_CUT_SHORT: Final = "the run ended before its work was done"
 
 
 class MaintenanceRequest(Record, frozen=True, kw_only=True):
@@ -61,16 +61,21 @@ def ended_request(
 ) -> MaintenanceRequest:
     """The request after a run with this plan, of which these operations ended."""
     own = [one for one in ended if one.uuid == request.uuid]
-    worst = next((state for state in _WORST_FIRST if any(one.state == state for one in own)), "done")
-    skipped = [one.reason for one in plan.skipped if one.health.uuid == request.uuid]
-    is_unfinished = not own and any(one.health.uuid == request.uuid for one in plan.work)
-    if is_unfinished or worst == "cancelled":
-        return waiting_request(request, "the run ended before its work was done")
-    if not own and skipped:
-        return waiting_request(request, "; ".join(dict.fromkeys(skipped)))
-    reason = "; ".join(_outcome(one) for one in own) or "nothing was due"
-    state: RequestState = "failed" if worst == "failed" else "conflict" if worst == "conflict" else "done"
+    states = {one.state for one in own}
+    state: RequestState = "failed" if "failed" in states else "conflict" if "conflict" in states else "done"
+    if state == "done" and "cancelled" in states:
+        return waiting_request(request, _CUT_SHORT)
+    if not own and (reason := _reason_to_wait(request.uuid, plan)):
+        return waiting_request(request, reason)
+    reason = "; ".join(map(_outcome, own)) or "nothing was due"
     return replace(request, state=state, ended_ms=now_ms, reason=reason[:REASON_CHARACTERS_MAX])
+
+
+def _reason_to_wait(uuid: str, plan: Plan) -> str:
+    """Why a run did nothing for a table that needs something; empty if nothing was due."""
+    if any(one.health.uuid == uuid for one in plan.work):
+        return _CUT_SHORT
+    return "; ".join(dict.fromkeys(one.reason for one in plan.skipped if one.health.uuid == uuid))
 
 
 def waiting_request(request: MaintenanceRequest, reason: str) -> MaintenanceRequest:

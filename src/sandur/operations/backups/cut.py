@@ -256,23 +256,23 @@ class Cut:
 
     async def _misfits(self) -> Sequence[str]:
         """The uuids whose names and records do not fit together."""
-        by_uuid = self._by_uuid()
+        named = self._by_uuid()
         dropped = {name.uuid for name in self._names.values() if name.state == "dropped"}
         alive = {bound.uuid: bound for bound in self._bound.values() if bound.state in _ALIVE}
-        wrong = [uuid for uuid, keys in by_uuid.items() if len(keys) > 1 or uuid not in alive]
-        wrong += [
-            uuid for uuid, keys in by_uuid.items() if uuid in alive and self._names[keys[0]].life != alive[uuid].life
-        ]
-        wrong += [
-            uuid for uuid, one in alive.items() if one.state == "live" and uuid not in by_uuid and uuid not in dropped
-        ]
-        wrong += [
-            uuid
-            for uuid, one in alive.items()
-            if one.is_fresh and uuid in dropped and uuid not in by_uuid and await self._is_dropped_now(one)
-        ]
+        wrong = [uuid for uuid, keys in named.items() if not self._fits(keys, alive.get(uuid))]
+        for uuid in alive.keys() - named.keys():
+            bound = alive[uuid]
+            if uuid in dropped:
+                is_wrong = bound.is_fresh and await self._is_dropped_now(bound)
+            else:
+                is_wrong = bound.state == "live"
+            wrong += [uuid] if is_wrong else []
         wrong += [self._names[key].uuid for key in await self._homeless()]
         return list(dict.fromkeys(wrong))
+
+    def _fits(self, names: Sequence[str], bound: _Bound | None) -> bool:
+        """Whether a record has one active name, which is of its life."""
+        return bound is not None and len(names) == 1 and self._names[names[0]].life == bound.life
 
     async def _is_dropped_now(self, bound: _Bound) -> bool:
         found = await self._read_bound(bound.uuid)
@@ -353,8 +353,17 @@ class Cut:
             head = head_of(record)
             if head and key in self._bound and self._bound[key].state == "live":
                 included += map(_request_of, await self._recent(head))
-        now: dict[str, Versioned[BoundRecord]] = {}
-        later: dict[str, Sequence[Head]] = {}
+        now = await self._changed_pointers()
+        later = {key: await self._chain(found, until=self._head_copied(key)) for key, found in now.items()}
+        parts = {key: list(map(_request_of, heads)) for key, heads in later.items()}
+        for key, count in commits_to_include([part for part in included if part], parts).items():
+            before = self._bound.get(key)
+            await self._add_bound(key, now[key], head=later[key][count - 1])
+            await self._revive(key, before)
+
+    async def _changed_pointers(self) -> Mapping[str, Versioned[BoundRecord]]:
+        """The pointers of live and of new tables that may have other heads than their copies."""
+        changed: dict[str, Versioned[BoundRecord]] = {}
         async for page in list_pages(self.lake.store, self.lake.layout.pointers_folder()):
             for listed in page:
                 bound = self._bound.get(listed.key)
@@ -362,13 +371,12 @@ class Cut:
                 if (is_same and not self._may_be_pending(listed.key)) or (bound and bound.state != "live"):
                     continue
                 if found := await self.lake.uncached(listed.key, Pointer).read():
-                    now[listed.key] = Versioned(found.value, found.version)
-                    later[listed.key] = await self._chain(now[listed.key], until=bound.head if bound else "")
-        parts = {key: list(map(_request_of, heads)) for key, heads in later.items()}
-        for key, count in commits_to_include([part for part in included if part], parts).items():
-            before = self._bound.get(key)
-            await self._add_bound(key, now[key], head=later[key][count - 1])
-            await self._revive(key, before)
+                    changed[listed.key] = Versioned(found.value, found.version)
+        return changed
+
+    def _head_copied(self, key: str) -> str:
+        bound = self._bound.get(key)
+        return bound.head if bound else ""
 
     def _may_be_pending(self, key: str) -> bool:
         """Whether a transaction was undecided when the pointer was copied: it commits without a change of it."""
