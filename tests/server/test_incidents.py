@@ -99,7 +99,7 @@ async def test_a_mistake_in_work_behind_the_answer_is_an_error_with_its_trace(
         store.error = ZeroDivisionError("a mistake")
         store.failing = lambda call, _: call.name == "delete" and "/marks/" in call.key
         answer = await client.delete("/v1/namespaces/ns/tables/t")
-        await settled(client, 'sandur_work_failures_total{reason="unexpected",work="finish drop"} 1.0')
+        await settled(client, 'sandur_work_failures_total{reason="unexpected",work="finish create"} 1.0')
 
     assert answer.status_code == 204
     (line,) = [line for line in events(logs, "work failed") if line["work"] == "finish drop"]
@@ -113,13 +113,15 @@ async def test_a_claim_that_cannot_be_completed_is_logged(catalogs: Catalogs, st
     with capture_logs() as logs:
         # The first write takes the claim, the second one completes it.
         store.failing = lambda call, before: "idempotency" in call.key and call.key in before
-        answer = await client.delete(
-            "/v1/namespaces/ns/tables/t", headers={"Idempotency-Key": "01890a5d-ac96-774b-bcce-b302099a8057"}
+        answer = await client.post(
+            "/v1/namespaces/ns/tables",
+            json=create_table("u"),
+            headers={"Idempotency-Key": "01890a5d-ac96-774b-bcce-b302099a8057"},
         )
-        await settled(client, 'sandur_work_failures_total{reason="Unavailable",work="finish drop"} 1.0')
+        await settled(client, 'sandur_work_failures_total{reason="Unavailable",work="finish create"} 1.0')
 
-    assert answer.status_code == 204
-    assert [line["work"] for line in events(logs, "work failed")] == ["finish drop"]
+    assert answer.status_code == 200
+    assert [line["work"] for line in events(logs, "work failed")] == ["finish create"]
 
 
 async def test_a_damaged_index_is_logged_by_its_key_and_rebuilt(catalogs: Catalogs, store: PartlyFailing) -> None:
