@@ -180,8 +180,8 @@ async def test_an_event_waits_for_a_predecessor_that_is_found_later() -> None:
         await change(other if step % 2 else lake, "t", str(step))
     await watch.refresh()
     own = [await _key_of(lake, version=version) for version in (2, 4)]
-    assert await watch.has_position(receipt_of_key(lake.layout, own[0]))
-    assert not await watch.has_position(receipt_of_key(lake.layout, await _key_of(lake, version=1)))
+    assert await watch.positioned_by(receipt_of_key(lake.layout, own[0])) is not None
+    assert await watch.positioned_by(receipt_of_key(lake.layout, await _key_of(lake, version=1))) is None
     for _ in range(10):
         await delivery.step()
         await delivery.idle()
@@ -190,6 +190,41 @@ async def test_an_event_waits_for_a_predecessor_that_is_found_later() -> None:
 
     assert sender.names == ["t0", "t1", "t2", "t3", "t4"]
     assert not [one for one in sender.sent if "gap" in one.event]
+
+
+class OvertakenWatch(FeedWatch):
+    """A watch that another server overtakes: that one gives positions right before this one looks for a receipt."""
+
+    other: FeedWatch
+
+    async def positioned_by(self, receipt: str) -> int | None:
+        await self.other.refresh()
+        return await super().positioned_by(receipt)
+
+
+async def test_a_predecessor_that_gets_its_position_during_the_look_is_sent_first() -> None:
+    """It is in an entry that was not read yet: if it counted as settled, it would never be sent."""
+    lake = await delivery_world()
+    other = server_on(lake)
+    await create(other, "t")
+    watch = OvertakenWatch(lake)
+    watch.other = other.feature(FeedWatch)
+    lake._features[FeedWatch] = watch
+    sender = ScriptedSender()
+    delivery = await take(lake, await subscribe(lake), sender)
+    await pump(delivery)
+    for one in (watch, watch.other):
+        one._poll_due_ms = clock_of(lake).now_ms() + 3_600_000  # Each server knows only what it wrote itself.
+
+    await change(other, "t", "1")
+    await change(lake, "t", "2")
+    for _ in range(10):
+        await delivery.step()
+        await delivery.idle()
+        await watch.refresh()
+        clock_of(lake).advance(1_000)
+
+    assert sender.names == ["t0", "t1", "t2"]
 
 
 class DeafWatch(FeedWatch):

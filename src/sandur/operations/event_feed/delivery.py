@@ -231,7 +231,7 @@ class Delivery:
             if choice.unknown is None:
                 break
             event, parked = choice.unknown
-            if await self._predecessors.is_settled(event, is_read=self._position.entry > self._newest):
+            if await self._predecessors.is_settled(event, read_entry=self._position.entry - 1):
                 self._settled[event.previous or ""] = True
             elif not parked.since_ms:
                 held = replace(parked, since_ms=self._predecessors.since_ms(event.commit_key))

@@ -31,11 +31,15 @@ _EPOCH: Final = dt.date(1970, 1, 1)
 
 
 class Held(msgspec.Struct):
-    """An event whose predecessor was not read yet: since when it waits, when that was checked, and the receipt."""
+    """An event whose predecessor was not read yet: since when it waits, when that was checked, and the receipt.
+
+    `entry` is one up to which the receipt has its position; None if it has none yet.
+    """
 
     since_ms: int
     checked_ms: int = 0
     found: Listed | None = None
+    entry: int | None = None
 
 
 class Predecessors:
@@ -66,10 +70,11 @@ class Predecessors:
     def forget(self, commit_key: str) -> None:
         self._held.pop(commit_key, None)
 
-    async def is_settled(self, event: Event, *, is_read: bool) -> bool:
+    async def is_settled(self, event: Event, *, read_entry: int) -> bool:
         """Whether the predecessor of an event needs no wait; otherwise the event is held.
 
-        `is_read`: everything that has a position was read, and the predecessor is not among what is pending.
+        Every entry up to `read_entry` was read, and the predecessor is not among what is pending. It may have got its
+        position after that: then it is in a later entry, and must not count as settled.
         """
         now_ms = self._lake.clock.now_ms()
         held = self._held.get(event.commit_key) or Held(now_ms)
@@ -77,9 +82,11 @@ class Predecessors:
         if held.found is None or held.found.modified_ms < self._known_before_ms(held.since_ms):
             return True
         watch, receipt = self._lake.feature(FeedWatch), receipt_of_key(self._lake.layout, held.found.key)
-        if not await watch.has_position(receipt):
+        if held.entry is None:
+            held.entry = await watch.positioned_by(receipt)
+        if held.entry is None:
             watch.note(held.found.key)  # It gets its position now.
-        elif is_read:
+        elif held.entry <= read_entry:
             return True
         held.checked_ms = now_ms
         self._held[event.commit_key] = held

@@ -82,13 +82,14 @@ class ServedFeed(Feed):
         page = await self._store.list(folder, after=f"{folder}{date}0" if date else None, limit=1)
         return date_of(page[0].key[len(folder) :]) if page else ""
 
-    async def has_position(self, receipt: str) -> bool:
-        """Whether a receipt has a position, or had one that was removed."""
+    async def positioned_by(self, receipt: str) -> int | None:
+        """The newest entry, if the receipt has a position, or had one that was removed; None if it has none yet."""
         date = date_of(receipt)
 
-        async def look() -> bool:
+        async def look() -> int | None:
             state = await self._catch_up()
-            return receipt in await self._known_of(date, state.days.get(date, Day()))
+            is_known = receipt in await self._known_of(date, state.days.get(date, Day()))
+            return state.sequence if is_known else None
 
         return await self._untrimmed(look)
 
@@ -180,9 +181,10 @@ class FeedWatch:
         self._older_date = await self._feed.date_after(self._older_date)
         return sorted({*near, self._older_date} - {""})
 
-    async def has_position(self, receipt: str) -> bool:
+    async def positioned_by(self, receipt: str) -> int | None:
+        """An entry up to which the receipt has its position; None if it has none yet."""
         async with self._lock:
-            return await self._feed.has_position(receipt)
+            return await self._feed.positioned_by(receipt)
 
     async def wait(self, seen: int, *, seconds: float) -> bool:
         """Wait until an entry after `seen` exists, at most for the given time; whether one exists."""
