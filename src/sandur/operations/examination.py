@@ -153,7 +153,7 @@ def examine_settings(settings: Settings, *, is_loopback: bool) -> Iterator[Line]
             'set authentication = "on"',
         ),
         "janitors": (not settings.janitors, "this server removes nothing", "let another server run with janitors"),
-        "audit": (with_logins and settings.audit == "off", "nobody can say who did what", 'set audit = "auto"'),
+        "audit": (with_logins and settings.audit == "off", "no record says who did what", 'set audit = "auto"'),
         "sealing_keys": (
             with_logins and not settings.sealing_keys,
             "secrets of credentials and subscriptions are refused",
