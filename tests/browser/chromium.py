@@ -4,11 +4,10 @@ import contextlib
 import shutil
 from collections.abc import AsyncIterator
 from importlib import resources
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright
 
-from tests.browser.place import Place
 from tests.server.logins import ADMIN_SECRET
 
 Look = Literal["light", "dark", "small"]
@@ -38,6 +37,12 @@ async def chromium() -> AsyncIterator[Browser]:
             yield browser
         finally:
             await browser.close()
+
+
+class Served(Protocol):
+    """A running server."""
+
+    url: str
 
 
 class Person:
@@ -99,7 +104,7 @@ async def fill_in_login(page: Page, name: str, secret: str) -> None:
 
 @contextlib.asynccontextmanager
 async def person(
-    browser: Browser, place: Place, look: Look = "light", *, logged_in: bool = True
+    browser: Browser, place: Served, look: Look = "light", *, logged_in: bool = True
 ) -> AsyncIterator[Person]:
     """A new window; at its end, nothing may have been wrong in it."""
     width, height = _SIZES[look]

@@ -1,10 +1,22 @@
 """The paths that people take, in a real browser."""
 
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+
 import pytest
+import uvicorn
 from playwright.async_api import Browser
 
-from tests.browser.chromium import fill_in_login, person
+from sandur.errors import OutcomeUnknown
+from sandur.server.serve import build
+from sandur.settings import Settings
+from sandur.storage.memory import MemoryStore
+from tests.browser.chromium import Served, fill_in_login, person
 from tests.browser.place import ORDERS, Place
+from tests.fakes.failing_store import FailingStore
 from tests.server.logins import ADMIN_SECRET
 
 
@@ -136,3 +148,38 @@ async def test_a_drop_needs_the_typed_name(browser: Browser, place: Place) -> No
         await page.get_by_role("button", name="Preview").click()
         await page.get_by_role("button", name="Bring it back").click()
         await page.wait_for_url("**done=undropped")
+
+
+@contextlib.asynccontextmanager
+async def served_on(store: FailingStore) -> AsyncIterator[Served]:
+    """A server in this process, without logins, whose store a test can fail."""
+    settings = Settings(store="memory:", janitors=False, deliveries=False, log_level="error", claim_timeout_ms=1)
+    app, catalog = build(settings, store=store)
+    await catalog.start()
+    bound = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None))
+    task = asyncio.create_task(server.serve(sockets=[bound]))
+    try:
+        yield SimpleNamespace(url=f"http://127.0.0.1:{bound.getsockname()[1]}")
+    finally:
+        server.should_exit = True
+        await task
+        await catalog.close()
+
+
+@pytest.mark.browser
+async def test_a_change_of_unknown_outcome_says_so_and_the_same_form_ends_it(browser: Browser) -> None:
+    store = FailingStore(MemoryStore())
+    async with served_on(store) as server, person(browser, server, logged_in=False) as someone:
+        page = someone.page
+        await someone.open("/ui/actions/create-namespace/main")
+        await page.get_by_label("Name", exact=True).fill("eu")
+        await page.get_by_role("button", name="Preview").click()
+        store.error = OutcomeUnknown("the answer was lost on purpose")
+        await page.get_by_role("button", name="Create the namespace").click()
+        await page.get_by_text("Look before you repeat").wait_for()
+        assert await someone.violations() == []
+        store.error = None
+        await page.get_by_role("button", name="Send the same form again").click()
+        await page.wait_for_url("**/ui/data/main/eu?done=*")
+        assert await someone.heading() == "eu"

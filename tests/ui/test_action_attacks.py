@@ -1,7 +1,7 @@
 """Forms that try to break out of the pages, and changes whose outcome nobody knows."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Final, TypeVar
 
 import httpx
@@ -10,7 +10,7 @@ import pytest
 from sandur.errors import OutcomeUnknown, Unavailable
 from sandur.server.ui.actions.routes import ACTION_ROUTES
 from sandur.storage.memory import MemoryStore
-from tests.fakes.wrapping_store import Call, WrappingStore
+from tests.fakes.failing_store import FailingStore
 from tests.server.conftest import Catalogs
 from tests.ui.browsers import Browser, Page
 from tests.ui.scene import EVIL, make_scene
@@ -84,20 +84,6 @@ async def test_a_notice_is_one_of_our_texts(client: httpx.AsyncClient) -> None:
 
     assert "It was dropped." in known.text
     assert "evil.example" not in evil.answer.text
-
-
-class FailingStore(WrappingStore):
-    """A store whose writes end with an error, as long as there is one."""
-
-    error: Exception | None = None
-    is_applied = True
-
-    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
-        if self.error is None or not call.is_write:
-            return await perform()
-        if self.is_applied:
-            await perform()
-        raise self.error
 
 
 @pytest.mark.parametrize("is_applied", [True, False])
