@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -113,6 +113,24 @@ async def test_bodies_that_do_not_fit_into_memory_are_refused_before_they_are_re
     assert Counter(answer.status_code for answer in answers)[503] == 8
     assert {"Retry-After" in answer.headers for answer in answers if answer.status_code == 503} == {True}
     assert (await client.post("/v1/namespaces", json={**large, "namespace": ["b"]})).status_code == 200
+
+
+async def test_small_bodies_without_a_length_hold_no_more_room_than_they_take(catalogs: Catalogs) -> None:
+    """Agents of OpenLineage send them so, and do not repeat what is refused."""
+    store = StandingStore()
+    client = await catalogs.open(store=store, bodies_bytes_max=20_000_000)
+    store.may_go.clear()
+
+    async def body(number: int) -> AsyncIterator[bytes]:
+        yield msgspec.json.encode({"namespace": [f"n{number}"]})
+
+    sent: list[asyncio.Task[httpx.Response]] = []
+    for number in range(10):
+        sent.append(asyncio.create_task(client.post("/v1/namespaces", content=body(number))))
+        await _until(lambda: store.waiting >= len(sent) or sent[-1].done())
+    store.may_go.set()
+
+    assert [(await one).status_code for one in sent] == [200] * 10
 
 
 async def _app(scope: Any, _receive: Any, send: Any) -> None:

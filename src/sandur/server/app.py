@@ -304,7 +304,9 @@ class App:
         bytes_max = _OPEN_BODY_BYTES_MAX if is_open else self._settings.request_bytes_max
         if has_body(headers):
             requests.reserve_body(exchange, bytes_max)
-        exchange.body = await read_body(receive, headers, bytes_max)
+            requests.keep_body(exchange, await read_body(receive, headers, bytes_max))
+        else:
+            exchange.body = b""
         if exchange.body:
             request = msgspec.structs.replace(request, body=exchange.body)
         call = await requests.authorize(exchange, request)

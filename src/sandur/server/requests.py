@@ -152,8 +152,16 @@ class Requests:
         if self._body_bytes and self._body_bytes + wanted > self._settings.bodies_bytes_max:
             self._metrics.count(REQUESTS_REFUSED, "bodies")
             raise Busy("Too many large requests are in progress; try again")
-        exchange.body_bytes = wanted
-        self._body_bytes += wanted
+        self._hold_body(exchange, wanted)
+
+    def keep_body(self, exchange: RunningExchange, body: bytes) -> None:
+        """The body was read: it holds the room that it takes, and no longer what was reserved for it."""
+        exchange.body = body
+        self._hold_body(exchange, len(body))
+
+    def _hold_body(self, exchange: RunningExchange, size_bytes: int) -> None:
+        self._body_bytes += size_bytes - exchange.body_bytes
+        exchange.body_bytes = size_bytes
 
     async def authorize(self, exchange: RunningExchange, request: HttpRequest) -> Call:
         """The call of an identified request; its operations decide by what its route needs. A veto may refuse it."""
