@@ -16,6 +16,7 @@ BENCHMARKS: Final = (
     "grpc",
     "security",
     "audit",
+    "traces",
     "events",
     "signing",
     "credentials",

@@ -140,7 +140,7 @@ def _measured(
         # everything in memory, and the memory of the driver is measured.
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
             looped, loop_mib = processes.submit(_looped, loop, folder, count).result()
-        python, jvm = _processes(spark)
+        python, jvm = driver_processes(spark)
         for pid in (python, jvm):
             forget_largest(pid)
         cost = taken(lambda: run_job(spark, job, folder / "store"))
@@ -250,7 +250,7 @@ def _write(rows: Sequence[dict[str, Any]], path: Path) -> None:
         pq.write_table(pa.Table.from_pylist(list(rows)), path, compression="zstd")
 
 
-def _processes(spark: SparkSession) -> tuple[int, int]:
+def driver_processes(spark: SparkSession) -> tuple[int, int]:
     """The Python process of the driver and its JVM."""
     jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - no other way to its id
     return os.getpid(), jvm.pid

@@ -7,7 +7,7 @@ from typing import Final
 from sandur.catalog.events import Source
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.records import Request
-from sandur.catalog.security import Group, ObjectGrants, Principal, SecurityManifest
+from sandur.catalog.security.manifest import Group, ObjectGrants, Principal, SecurityManifest
 from sandur.operations.lake import Lake
 from sandur.operations.security import SecurityChange, SecurityEdit
 

@@ -15,6 +15,7 @@ RESULTS: Final = Path(__file__).parent / "results"
 _SERVED: Final = ("avro", "catalog", "delta", "iceberg", "operations", "server", "storage")
 MEASURED: Final[Mapping[str, Sequence[str]]] = {
     "audit": ("operations/audit", "server"),
+    "traces": ("server",),
     "batching": ("operations", "storage"),
     "buckets": _SERVED,
     "calls": ("operations", "storage"),

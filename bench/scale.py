@@ -2,26 +2,33 @@
 
 Each size is a process of its own, with a store in memory that behaves as a bucket: every read is a call. Its objects
 are written directly, and are ten days old. `spread` has 1,000 tables in each namespace, `one` has all of them in one.
+`--spark` runs the jobs that read a whole catalog, on a folder with 1,000 tables in each namespace. A part without sizes
+keeps what the result file has: `python -m bench scale --spread= --in-one= --spark=1_000_000`.
 """
 
 import argparse
 import asyncio
 import gc
+import json
 import os
+import shutil
 import statistics
+import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from pyspark.sql import SparkSession
 
-from bench.generated import TABLES_PER_NAMESPACE, MadeInMemory
+from bench.generated import TABLES_PER_NAMESPACE, Made, MadeInMemory
 from bench.measurement import save, show
-from bench.pipeline import numbers
+from bench.pipeline import OPTIONS, driver_processes, numbers, run_job, taken
 from bench.processes import forget_largest, largest_mib
+from bench.provenance import RESULTS
 from bench.ui import send
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import names_scope, namespaces_scope
@@ -30,6 +37,10 @@ from sandur.operations.browse import list_contents
 from sandur.operations.index.rebuild import rebuild
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.lake import Lake
+from sandur.pipeline.job import Job
+from sandur.pipeline.jobs.project import PROJECT
+from sandur.pipeline.jobs.rebuild_index import REBUILD_INDEX
+from sandur.pipeline.runs import create_session
 from sandur.server.app import App
 from sandur.server.logs import configure_logging
 from sandur.server.process import RunningCatalog
@@ -42,6 +53,7 @@ from tests.server.requests import create_table, set_properties
 
 SPREAD: Final = (1_000, 10_000, 100_000, 1_000_000)
 IN_ONE: Final = (1_000, 10_000, 100_000)
+ON_SPARK: Final = (10_000, 100_000, 1_000_000)
 PAGE: Final = 100
 _OK: Final = (200, 204)
 _TIMES: Final = 20
@@ -70,21 +82,71 @@ class Measured(msgspec.Struct, frozen=True):
     load: float
 
 
+class SparkRun(msgspec.Struct, frozen=True):
+    """One job over all tables: its time, the CPU time of all its processes, and the peak memory of its driver."""
+
+    job: str
+    tables: int
+    seconds: float
+    cpu_seconds: float
+    python_mib: int
+    jvm_mib: int
+    load: float
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench scale", description=__doc__)
     parser.add_argument("--spread", type=numbers, default=SPREAD, help="sizes with 1,000 tables per namespace")
     parser.add_argument("--in-one", type=numbers, default=IN_ONE, help="sizes in one namespace")
+    parser.add_argument("--spark", type=numbers, default=ON_SPARK, help="sizes of the jobs on Spark")
     parser.add_argument("--json", type=Path, help="the result file; the default is bench/results/scale.json")
     options, _ = parser.parse_known_args()
+    file = options.json or RESULTS / "scale.json"
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    result = {
+        "settings": {"store": "memory as a bucket"},
+        "sizes": kept.get("sizes", []),
+        "spark": kept.get("spark", []),
+    }
     found: list[Measured] = []
     for shape, sizes in (("spread", options.spread), ("one", options.in_one)):
         for count in sizes:
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
                 found.append(processes.submit(_measured, shape, count).result())
             print(f"{shape} {count:,}: measured", flush=True)
-            save("scale", {"settings": {"store": "memory as a bucket"}, "sizes": found}, file=options.json)
+            result["sizes"] = found
+            save("scale", result, file=options.json)
     for shape in ("spread", "one"):
         _show([one for one in found if one.shape == shape])
+    runs: list[SparkRun] = []
+    for count in options.spark:
+        for one in _on_spark(count):
+            result["spark"] = runs = [*runs, one]
+            save("scale", result, file=options.json)
+
+
+def _on_spark(count: int) -> Iterator[SparkRun]:
+    """The jobs that read all tables, one after the other on one folder."""
+    folder = Path(tempfile.mkdtemp(prefix="sandur-bench-"))
+    spark = create_session("local[2]", name="bench", options=OPTIONS)
+    try:
+        Made(folder / "store").tables(count)
+        for job in (REBUILD_INDEX, PROJECT):
+            one = _job(spark, job, folder / "store", count)
+            print(f"{job.name} {count:,}: {one.seconds:.0f} s, {one.cpu_seconds:.0f} s of CPU", flush=True)
+            yield one
+    finally:
+        spark.stop()
+        shutil.rmtree(folder)
+
+
+def _job(spark: SparkSession, job: Job, store: Path, count: int) -> SparkRun:
+    python, jvm = driver_processes(spark)
+    for pid in (python, jvm):
+        forget_largest(pid)
+    cost = taken(lambda: run_job(spark, job, store))
+    peaks = largest_mib(python), largest_mib(jvm)
+    return SparkRun(job.name, count, cost.seconds, cost.cpu_seconds, *peaks, load=round(os.getloadavg()[1], 1))
 
 
 def _show(found: Sequence[Measured]) -> None:

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from bench.measurement import Step, timed_side_by_side
 from bench.population import CALLER, populate
-from sandur.catalog import privileges
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.security import Authority, Caller
+from sandur.catalog.security import privileges
+from sandur.catalog.security.manifest import Authority, Caller
 from sandur.operations.access import Security, name_chain
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import name_not_found, resolve_name

@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 from bench.audit import call
 from bench.measurement import Step, Timing, save, show, timed_side_by_side
+from sandur.catalog.credentials.profiles import Keys
+from sandur.catalog.credentials.signed_requests import StorageRequest, home_of, judge
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.security import Caller
-from sandur.catalog.signed_requests import StorageRequest, home_of, judge
-from sandur.catalog.storage_profiles import Keys
+from sandur.catalog.security.manifest import Caller
 from sandur.clock import SystemClock
 from sandur.operations.access import Security
 from sandur.operations.tables.documents import TABLES, load_document

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from sandur.catalog.privileges import OPEN, Needs, Rule
+from sandur.catalog.security.privileges import OPEN, Needs, Rule
 from sandur.server.app import Route
 from sandur.server.control.routes import ROUTES as OWN
 from sandur.server.delta_rest.routes import ROUTES as DELTA

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from checks.privilege_table import rule_text, securable_text
-from sandur.catalog.privileges import AUTHENTICATED, OPEN
+from sandur.catalog.security.privileges import AUTHENTICATED, OPEN
 from sandur.server.app import Route
 from sandur.server.control.routes import ROUTES as OWN
 from sandur.server.iceberg_rest.routes import EVENT_ROUTES

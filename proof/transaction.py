@@ -57,6 +57,7 @@ class Transaction(NamedTuple):
     rules: Rules
     record: int = ABSENT
     tries: int = 0
+    remembered: tuple[Table | None, ...] = ()
 
     @property
     def pending(self) -> Pending:
@@ -190,12 +191,23 @@ def transact(attempt: Transaction) -> Step[str]:
     return (yield from goto(prepare, attempt._replace(record=answer.version), 0))
 
 
+def remember(attempt: Transaction, index: int) -> Step[str]:
+    """C1: a server knows tables from before the transaction began. What has a pending or is missing is not used."""
+    if index == len(attempt.tables):
+        return (yield from goto(transact, attempt))
+    version, pointer = yield from read(pointer_of(attempt.tables[index]))
+    is_usable = pointer.pending is None and not pointer.is_missing and attempt.id not in pointer.applied
+    known = Table(version, pointer.applied, None, is_missing=False, state=None) if is_usable else None
+    return (yield from goto(remember, attempt._replace(remembered=(*attempt.remembered, known)), index + 1))
+
+
 def prepare(attempt: Transaction, index: int) -> Step[str]:
-    """T3: a pending on every pointer."""
+    """T3: a pending on every pointer. The first try may rest on what is remembered: the swap confirms it."""
     if index == len(attempt.tables):
         return (yield from goto(decide, attempt))
     name, rules = attempt.tables[index], attempt.rules
-    table = yield from call(effective, name, rules)
+    known = attempt.remembered[index] if attempt.remembered and not attempt.tries else None
+    table = known or (yield from call(effective, name, rules))
     if table.pending == attempt.pending:
         return (yield from goto(prepare, attempt._replace(tries=0), index + 1))
     is_decided, is_applied = table.state in DECIDED, attempt.id in table.applied
@@ -261,6 +273,7 @@ def collect(transaction: str, rules: Rules) -> Step[str]:
 class Transact:
     id: str
     tables: tuple[str, ...]
+    remembers: bool = False
 
 
 @dataclass(frozen=True)
@@ -301,8 +314,9 @@ class Named(NamedTuple):
 
 def start(actor: str, request: Request, rules: Rules) -> Step[Result]:
     match request:
-        case Transact(transaction, tables):
-            return transact(Transaction(actor, transaction, tables, rules))
+        case Transact(transaction, tables, remembers):
+            attempt = Transaction(actor, transaction, tables, rules)
+            return remember(attempt, 0) if remembers else transact(attempt)
         case Commit(table):
             return commit(actor, table, rules)
         case Create(table):

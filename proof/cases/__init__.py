@@ -1,6 +1,7 @@
 """Every case that is checked: what should hold, and what should break when a rule is left out."""
 
 from proof.cases.aliases import CASES as ALIASES
+from proof.cases.batches import CASES as BATCHES
 from proof.cases.case import Case
 from proof.cases.commit import CASES as COMMIT
 from proof.cases.containers import CASES as CONTAINERS
@@ -26,6 +27,7 @@ from proof.cases.versions import CASES as VERSIONS
 
 ALL: tuple[Case, ...] = (
     *COMMIT,
+    *BATCHES,
     *CREATE,
     *CONTAINERS,
     *STAGE,

@@ -11,6 +11,7 @@ from proof.transaction import RULES, Collect, Commit, Create, Drop, Load, Reques
 
 AB, BA, AC = ("A", "B"), ("B", "A"), ("A", "c")
 ONE, TWO = Transact("1", AB), Transact("2", BA)
+KNOWN, KNOWN_TOO = Transact("1", AB, remembers=True), Transact("2", BA, remembers=True)
 RETRIED: list[Request] = [ONE, ONE, Commit("A")]
 COLLECTED: list[Request] = [ONE, Collect("1"), Load(("A",)), Load(("B",))]
 COLLECTED_COMMIT: list[Request] = [ONE, Collect("1"), Commit("A")]
@@ -44,6 +45,12 @@ CASES: Final = (
     Case("transaction: retry, two answers lost", partial(system, [ONE, ONE], losable=2), is_large=True),
     Case("transaction: retry, commit, two answers lost", partial(system, RETRIED, losable=2), is_large=True),
     Case("transaction: retry, collection", partial(system, [ONE, ONE, Collect("1")])),
+    Case("transaction: remembered, commit, reader", partial(system, [KNOWN, Commit("A"), Load(AB)])),
+    Case("transaction: remembered, drop, reader", partial(system, [KNOWN, Drop("A"), Load(AB)])),
+    Case("transaction: remembered, opposite order", partial(system, [KNOWN, KNOWN_TOO])),
+    Case("transaction: remembered, opposite order, reader", partial(system, [KNOWN, KNOWN_TOO, Load(AB)])),
+    Case("transaction: remembered, retry, one answer lost", partial(system, [KNOWN, KNOWN], losable=1)),
+    Case("transaction: remembered, collection, reader", partial(system, [KNOWN, Collect("1"), Load(AB)])),
     Case("transaction: drop, reader", partial(system, [ONE, Drop("A"), Load(AB)])),
     Case("transaction: commit, reader, one answer lost", partial(system, [ONE, Commit("A"), Load(AB)], losable=1)),
     Case("transaction: commit, two answers lost", partial(system, [ONE, Commit("A")], losable=2)),

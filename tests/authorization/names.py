@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import httpx
 
-from sandur.catalog.privileges import SecurableType
+from sandur.catalog.security.privileges import SecurableType
 from tests.authorization.evaluator import METASTORE, Kind
 from tests.authorization.worlds import TREE
 from tests.server.unity.client import UNITY

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.records import Request
-from sandur.catalog.security import Authority, Group, ObjectGrants, Principal
+from sandur.catalog.security.manifest import Authority, Group, ObjectGrants, Principal
 from sandur.clock import SystemClock
 from sandur.operations.access import object_id_of
 from sandur.operations.identity.credentials import ApiKey, new_api_key, stored_api_key

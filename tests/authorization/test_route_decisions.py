@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandur.catalog.privileges import Chain, Link, Rule, SecurableType
-from sandur.catalog.security import (
+from sandur.catalog.security.manifest import (
     GROUPS,
     Authority,
     Caller,
@@ -21,6 +20,7 @@ from sandur.catalog.security import (
     grants_shard,
     shard_of,
 )
+from sandur.catalog.security.privileges import Chain, Link, Rule, SecurableType
 from sandur.server.control.routes import ROUTES as SANDUR
 from sandur.server.delta_rest.routes import ROUTES as DELTA
 from sandur.server.iceberg_rest.routes import ROUTES as ICEBERG

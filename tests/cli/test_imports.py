@@ -1,11 +1,20 @@
 """`sandur import`: from another server, from a Unity Catalog server, and from a folder."""
 
+import hashlib
+import hmac
 import json
+import re
 import shlex
 import shutil
-from collections.abc import Iterator
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import pyarrow as pa
 import pytest
@@ -286,3 +295,124 @@ def test_bad_input_has_a_clear_error(user: User, tmp_path: Path, arguments: tupl
 
     assert done.code != 0
     assert text in done.err
+
+
+KEY_ID, SECRET, SESSION = "AKIDEXAMPLE", "the secret of the key", "the token of the session"
+ACCOUNT = "123456789012"
+_AUTHORIZATION = re.compile(
+    r"AWS4-HMAC-SHA256 Credential=(\w+)/(\d{8})/([\w-]+)/(\w+)/aws4_request, SignedHeaders=([\w;-]+), Signature=(\w+)\Z"
+)
+
+
+def signature_of(method: str, url: str, headers: Mapping[str, str], secret: str, scope: tuple[str, str, str]) -> str:
+    """Signature Version 4 of a request without a body, after the documentation of AWS, without their library."""
+    parts = urlsplit(url)
+    signed = _AUTHORIZATION.match(headers["authorization"])[5].split(";")  # type: ignore[index] # The caller matched it.
+    query = "&".join(
+        f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}"
+        for name, value in sorted(parse_qsl(parts.query, keep_blank_values=True))
+    )
+    canonical = "\n".join(
+        (
+            method,
+            quote(parts.path, safe="/-_.~"),  # Every service but S3 wants the path encoded twice.
+            query,
+            *(f"{name}:{headers[name].strip()}" for name in signed),
+            "",
+            ";".join(signed),
+            hashlib.sha256(b"").hexdigest(),
+        )
+    )
+    day, region, service = scope
+    text = "\n".join(
+        (
+            "AWS4-HMAC-SHA256",
+            headers["x-amz-date"],
+            f"{day}/{region}/{service}/aws4_request",
+            hashlib.sha256(canonical.encode()).hexdigest(),
+        )
+    )
+    key = f"AWS4{secret}".encode()
+    for part in (day, region, service, "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return hmac.digest(key, text.encode(), "sha256").hex()
+
+
+class _Glue(BaseHTTPRequestHandler):
+    """Answers as Glue's Iceberg endpoint, at its paths, with the content of another server, to signed requests only."""
+
+    behind = ""
+    paths: list[str]
+
+    def do_GET(self) -> None:
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        if not self._is_signed(headers):
+            self._answer(403, b'{"error":{"message":"bad signature","type":"AccessDeniedException","code":403}}')
+            return
+        self.paths.append(self.path)
+        if self.path.startswith("/iceberg/v1/config"):
+            self._answer(200, json.dumps({"overrides": {"prefix": f"catalogs/{ACCOUNT}"}, "defaults": {}}).encode())
+            return
+        path = self.path.replace(f"/iceberg/v1/catalogs/{ACCOUNT}/", "/v1/main/", 1)
+        try:
+            with urllib.request.urlopen(self.behind + path, timeout=60) as answer:  # noqa: S310 - on loopback
+                self._answer(answer.status, answer.read())
+        except urllib.error.HTTPError as error:
+            self._answer(error.code, error.read())
+
+    def _is_signed(self, headers: Mapping[str, str]) -> bool:
+        found = _AUTHORIZATION.match(headers.get("authorization", ""))
+        if not found or found[1] != KEY_ID or headers.get("x-amz-security-token") != SESSION:
+            return False
+        if not {"host", "x-amz-date", "x-amz-security-token"} <= {*found[5].split(";")}:
+            return False
+        scope = (found[2], found[3], found[4])
+        wanted = signature_of("GET", self.path, headers, SECRET, scope)
+        return scope[1:] == ("eu-central-1", "glue") and hmac.compare_digest(wanted, found[6])
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing."""
+
+
+@contextmanager
+def glue_before(server: ServerProcess) -> Iterator[tuple[str, list[str]]]:
+    paths: list[str] = []
+    handler = type("_", (_Glue,), {"behind": server.url, "paths": paths})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{running.server_port}/iceberg", paths
+        finally:
+            running.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(("secret", "code"), [(SECRET, 0), ("another secret", 4)])
+def test_a_catalog_is_imported_by_signed_requests_at_the_paths_of_glue(
+    source: ServerProcess, user: User, tmp_path: Path, secret: str, code: int
+) -> None:
+    """Into a server of its own: the tables of the source may be in one catalog of a store only."""
+    keys = {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": SESSION}
+    user.environment.update(keys)
+
+    allow = ("--allow-location", f"file://{source.folder}")
+    with glue_before(source) as (url, paths), server_process(tmp_path, *allow, fsync="never") as target:
+        signed = ("--warehouse", ACCOUNT, "--sigv4-region", "eu-central-1")
+        done = user.run("import", "rest", url, *signed, "--into", "glue", "--server", target.url, "--yes", "--json")
+
+    assert done.code == code, done.err
+    if code == 0:
+        assert ("register", "glue.sales.orders") in rows_of(done)
+        assert ("register", "glue.sales.europe.orders") in rows_of(done)
+        assert paths[0] == f"/iceberg/v1/config?warehouse={ACCOUNT}"
+        assert all(path.startswith(f"/iceberg/v1/catalogs/{ACCOUNT}/") for path in paths[1:])
+    else:
+        assert paths == []

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 from typer.testing import CliRunner, Result
 
-from sandur.catalog.server_rights import server_rights
-from sandur.catalog.storage_profiles import StorageProfile
+from sandur.catalog.credentials.profiles import StorageProfile
+from sandur.catalog.credentials.server_rights import server_rights
 from sandur.cli.main import app
 from sandur.errors import Unfit
 from sandur.settings import Settings

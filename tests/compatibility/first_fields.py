@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from sandur.catalog.credentials.registry import StorageRegistry
 from sandur.catalog.location_claims import LocationClaim
 from sandur.catalog.records import (
     Catalog,
@@ -27,8 +28,7 @@ from sandur.catalog.records import (
     Stage,
     Transaction,
 )
-from sandur.catalog.security import SecurityManifest
-from sandur.catalog.storage_registry import StorageRegistry
+from sandur.catalog.security.manifest import SecurityManifest
 
 FIRST_RELEASE: Final = Path(__file__).with_name("fields-1.0.json")
 

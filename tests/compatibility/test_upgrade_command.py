@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sandur.catalog.record_versions import NEWEST
 from sandur.storage.contract import ABSENT
 from sandur.storage.local import LocalStore
 from tests.compatibility.tour import load
@@ -30,7 +31,7 @@ def test_a_dry_run_is_the_default_and_says_what_to_do(folder: str) -> None:
 
     assert done.returncode == 0, done.stderr
     assert "names\t9\t9" in done.stdout
-    assert "The store has version 1.0. The upgrade to 3.0 cannot be undone." in done.stderr
+    assert f"The store has version 1.0. The upgrade to {NEWEST} cannot be undone." in done.stderr
     assert "sandur upgrade --no-dry-run" in done.stderr
     assert not Path(folder, "_shared", "format.json").exists()
 
@@ -42,10 +43,10 @@ def test_the_upgrade_reports_as_json_and_is_done_once(folder: str) -> None:
 
     assert first.returncode == second.returncode == 0, first.stderr
     report, again = json.loads(first.stdout), json.loads(second.stdout)
-    assert (report["before"], report["after"], report["state"]) == ("1.0", "3.0", "steady")
+    assert (report["before"], report["after"], report["state"]) == ("1.0", str(NEWEST), "steady")
     assert report["old"]["names"] == report["records"]["names"] == 9
-    assert (again["before"], again["state"], sum(again["old"].values())) == ("3.0", "steady", 0)
-    assert "The store has version 3.0, which is the newest." in plan.stderr
+    assert (again["before"], again["state"], sum(again["old"].values())) == (str(NEWEST), "steady", 0)
+    assert f"The store has version {NEWEST}, which is the newest." in plan.stderr
     assert json.loads(Path(folder, "_shared", "format.json").read_text())["state"] == "steady"
 
 

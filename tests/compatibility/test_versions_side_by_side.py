@@ -316,8 +316,10 @@ async def test_a_server_refuses_to_start_on_a_store_of_a_later_major(catalogs: C
     store = await filled()
     await rewrite(
         store,
-        lambda key, text: json.dumps({**json.loads(text), "major": 4}) if key == "_shared/format.json" else None,
+        lambda key, text: (
+            json.dumps({**json.loads(text), "major": NEWEST.major + 1}) if key == "_shared/format.json" else None
+        ),
     )
 
-    with pytest.raises(SandurError, match=r"the store has records of version 4\.0"):
+    with pytest.raises(SandurError, match=rf"the store has records of version {NEWEST.major + 1}\.0"):
         await catalogs.open_with(SETTINGS, store)

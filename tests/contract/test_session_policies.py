@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from sandur.catalog.access_policies import access_scope
-from sandur.catalog.storage_profiles import StorageCredential, StorageProfile
+from sandur.catalog.credentials.access_policies import access_scope
+from sandur.catalog.credentials.profiles import StorageCredential, StorageProfile
 from sandur.clock import SystemClock
 from sandur.errors import ServiceRefused
 from sandur.settings import Settings

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from sandur.catalog.security import Authority
+from sandur.catalog.security.manifest import Authority
 from sandur.clock import Clock
 from sandur.errors import OutcomeUnknown
 from sandur.operations.access import Security

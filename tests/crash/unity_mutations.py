@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from sandur.catalog.credentials.registry import AwsIamRole
 from sandur.catalog.functions import FunctionDefinition, FunctionParameters
-from sandur.catalog.grants import PermissionsChange
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.records import Catalog, Request
-from sandur.catalog.storage_registry import AwsIamRole
-from sandur.catalog.users import Email, UserResource, user_not_found
+from sandur.catalog.security.grants import PermissionsChange
+from sandur.catalog.security.users import Email, UserResource, user_not_found
 from sandur.errors import NotFound
 from sandur.operations.access import Security
 from sandur.operations.containers.catalogs import create_catalog, load_catalog, update_catalog

@@ -11,8 +11,8 @@ import pytest
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore
 
-from sandur.catalog.access_boundaries import Directory
-from sandur.catalog.storage_profiles import AccessScope, StorageProfile
+from sandur.catalog.credentials.access_boundaries import Directory
+from sandur.catalog.credentials.profiles import AccessScope, StorageProfile
 from sandur.clock import SystemClock
 from sandur.errors import ServiceRefused, Unavailable, Unsupported
 from sandur.settings import Settings

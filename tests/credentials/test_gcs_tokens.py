@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from obstore.exceptions import GenericError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import GCSStore
 
-from sandur.catalog.storage_profiles import AccessScope, StorageCredential, StorageProfile
+from sandur.catalog.credentials.profiles import AccessScope, StorageCredential, StorageProfile
 from sandur.clock import SystemClock
 from sandur.errors import ServiceRefused, Unavailable, Unsupported
 from sandur.settings import Settings

@@ -7,12 +7,12 @@ from proof.rules import RULES
 from tests.docs.pages import ROOT
 
 _PAGE: Final = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
-_DEFINED: Final = re.compile(r"^\| \*\*((?:GC|SR|[AGCNDEFRTILMOPSUVW])\d+)\*\* \|", re.MULTILINE)
+_DEFINED: Final = re.compile(r"^\| \*\*((?:GC|SR|[ABGCNDEFRTILMOPSUVW])\d+)\*\* \|", re.MULTILINE)
 # The code names a rule in brackets: (C5), (N4, N6), (T1–T9). "S3" alone is the storage service.
 _IN_BRACKETS: Final = re.compile(
-    r"\((?:rules? )?((?:GC|SR|[AGCNDEFRTILMOPUVW])\d+(?:[ ,–-]+(?:GC|SR|[AGCNDEFRTILMOPUVW])\d+)*)[^)]*\)"
+    r"\((?:rules? )?((?:GC|SR|[ABGCNDEFRTILMOPUVW])\d+(?:[ ,–-]+(?:GC|SR|[ABGCNDEFRTILMOPUVW])\d+)*)[^)]*\)"
 )
-_RULE: Final = re.compile(r"(?:GC|SR|[AGCNDEFRTILMOPUVW])\d+")
+_RULE: Final = re.compile(r"(?:GC|SR|[ABGCNDEFRTILMOPUVW])\d+")
 
 
 def used_in_code() -> set[str]:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import msgspec
 from cryptography.fernet import Fernet
 
-from sandur.catalog.feed_events import EventFilter
-from sandur.catalog.subscriptions import Answered, DeliveryCursor, Subscription
+from sandur.catalog.event_feed.events import EventFilter
+from sandur.catalog.event_feed.subscriptions import Answered, DeliveryCursor, Subscription
 from sandur.operations.event_feed.delivery import Delivery, take_cursor
 from sandur.operations.event_feed.send import Sender
 from sandur.operations.event_feed.subscriptions import NewSubscription, create_subscription, cursor_cell

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
-from sandur.catalog.feed_events import EventFilter
+from sandur.catalog.event_feed.events import EventFilter
+from sandur.catalog.event_feed.subscriptions import HOLD_MS, PENDING_MAX, Answered
+from sandur.catalog.events import Source
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.subscriptions import HOLD_MS, PENDING_MAX, Answered
 from sandur.operations.counters import DELIVERIES, Counters
 from sandur.operations.event_feed.decode import read_events
 from sandur.operations.event_feed.delivery import CHECK_MS, LeaseLost, take_cursor
@@ -23,6 +25,7 @@ from sandur.operations.event_feed.subscriptions import (
 from sandur.operations.event_feed.watch import FeedWatch, ServedFeed
 from sandur.operations.feed import receipt_of_key
 from sandur.operations.lake import Lake
+from sandur.operations.tables.create import create_table
 from sandur.storage.contract import Listed
 from sandur.storage.memory import MemoryStore
 from tests.events.deliveries import (
@@ -41,7 +44,7 @@ from tests.events.world import change, write_change
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.wrapping_store import WrappingStore
 from tests.operations.lakes import make_lake
-from tests.operations.requests import create, request, set_up_catalog
+from tests.operations.requests import NAMESPACE, create, request, set_up_catalog, table
 
 LEASE_MS = 60_000
 SERVER_ERROR = Answered(500, "status 500")
@@ -463,3 +466,22 @@ async def test_a_predecessor_is_found_behind_more_events_than_a_subscription_hol
     await pump(await take(lake, subscription, sender), steps=2 * PENDING_MAX)
 
     assert sender.names == [f"t{version}" for version in range(PENDING_MAX + 6)]
+
+
+async def test_a_delivery_continues_the_trace_of_the_change() -> None:
+    lake = await delivery_world()
+    source = Source(kind="rest", trace_id="0af7651916cd43dd8448eb211c80319c", span_id="b7ad6b7169203331")
+    unsampled = replace(source, span_id="")
+    for name, known in (("t", source), ("u", unsampled), ("v", Source())):
+        await create_table(lake, NAMESPACE, table(name), request(f"create {name}")._replace(source=known))
+    await lake.background.drain()
+    sender = ScriptedSender()
+
+    await pump(await take(lake, await subscribe(lake), sender))
+
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    got = {one.event["data"].get("name"): one for one in sender.sent}
+    assert got["t"].headers["traceparent"] == got["t"].event["traceparent"] == parent
+    assert got["t"].event["data"]["source"]["trace_id"] == got["u"].event["data"]["source"]["trace_id"]
+    assert not {"traceparent"} & {*got["u"].headers, *got["u"].event, *got["v"].headers, *got["v"].event}
+    assert "trace_id" not in got["v"].event["data"]["source"]

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import pytest
 
-from sandur.catalog.subscriptions import Answered, Subscription
+from sandur.catalog.event_feed.subscriptions import Answered, Subscription
 from sandur.errors import SwapLost, Unavailable
 from sandur.operations.counters import DELIVERIES, Counters
 from sandur.operations.event_feed.subscriptions import delete_subscription, replay_dead_letters

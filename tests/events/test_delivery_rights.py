@@ -1,6 +1,6 @@
 """Deliveries with the rights that the owner of a subscription has at that time."""
 
-from sandur.catalog.subscriptions import Answered
+from sandur.catalog.event_feed.subscriptions import Answered
 from sandur.operations.counters import DELIVERIES, Counters
 from sandur.operations.event_feed.subscriptions import load_subscription
 from sandur.operations.security import SecurityChange, SecurityEdit

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandur.catalog.feed_events import Event, Position
-from sandur.catalog.identifiers import Identifier
-from sandur.catalog.subscriptions import (
+from sandur.catalog.event_feed.events import Event, Position
+from sandur.catalog.event_feed.subscriptions import (
     HOLD_MS,
     RETRIES_MS,
     RETRY_MAX_MS,
@@ -21,7 +20,15 @@ from sandur.catalog.subscriptions import (
     decide,
     retry_delay_ms,
 )
-from sandur.catalog.webhooks import checked_receiver, envelope, parse_networks, refusal_of, secret_text, signed_headers
+from sandur.catalog.event_feed.webhooks import (
+    checked_receiver,
+    envelope,
+    parse_networks,
+    refusal_of,
+    secret_text,
+    signed_headers,
+)
+from sandur.catalog.identifiers import Identifier
 from sandur.errors import BadRequest, Invalid
 
 NOW_MS = 1_767_225_600_000

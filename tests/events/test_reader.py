@@ -5,7 +5,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from sandur.catalog.feed_events import START, EventFilter, Position, checked_filter, decode_position, encode_position
+from sandur.catalog.event_feed.events import (
+    START,
+    EventFilter,
+    Position,
+    checked_filter,
+    decode_position,
+    encode_position,
+)
 from sandur.catalog.identifiers import Identifier
 from sandur.errors import BadRequest, Expired, Unauthenticated
 from sandur.operations.event_feed.reader import position_at, pull_events

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from sandur.catalog.subscriptions import Answered
-from sandur.catalog.webhooks import IpAddress
+from sandur.catalog.event_feed.subscriptions import Answered
+from sandur.catalog.event_feed.webhooks import IpAddress
 from sandur.clock import SystemClock
 from sandur.operations.event_feed import send
 from sandur.operations.event_feed.send import HttpSender, Resolve

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from sandur.catalog.subscriptions import Subscription
-from sandur.catalog.webhooks import signed_headers
+from sandur.catalog.event_feed.subscriptions import Subscription
+from sandur.catalog.event_feed.webhooks import signed_headers
 from sandur.operations.event_feed.subscriptions import cursor_cell
 from sandur.operations.janitors.schedule import run_janitors
 from sandur.operations.lake import Lake

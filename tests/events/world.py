@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
+from sandur.catalog.event_feed.events import START, Event, EventFilter, Position
 from sandur.catalog.events import CatalogEvent, EventKind, ObjectType
-from sandur.catalog.feed_events import START, Event, EventFilter, Position
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.privileges import AUTHENTICATED
+from sandur.catalog.security.privileges import AUTHENTICATED
 from sandur.operations.event_feed.reader import EventPage, read_page
 from sandur.operations.event_feed.watch import FeedWatch
 from sandur.operations.lake import Lake

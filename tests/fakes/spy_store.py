@@ -16,8 +16,8 @@ class SpyStore(WrappingStore):
     """Calls that overlap in time are one round; a call that starts after others have ended is the next round.
 
     The depth of a call is one more than the greatest depth of the calls that ended before it started. `rounds` is the
-    greatest depth. Every call yields a few times after it starts, so that concurrent calls, also from nested tasks,
-    overlap even over a store that answers at once.
+    greatest depth, and `widths` has the number of calls of each round. Every call yields a few times after it starts,
+    so that concurrent calls, also from nested tasks, overlap even over a store that answers at once.
     """
 
     def __init__(self, inner: ObjectStore) -> None:
@@ -28,6 +28,7 @@ class SpyStore(WrappingStore):
         """Forget all calls. Only between operations, not while a call is running."""
         self.calls: list[Call] = []
         self.rounds = 0
+        self.widths: list[int] = []
         self.bytes_read = 0
         self.bytes_written = 0
         self._ended_depth = 0
@@ -44,6 +45,8 @@ class SpyStore(WrappingStore):
     async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
         depth = self._ended_depth + 1
         self.rounds = max(self.rounds, depth)
+        self.widths += [0] * (self.rounds - len(self.widths))
+        self.widths[depth - 1] += 1
         self.calls.append(call)
         self.bytes_written += len(call.data)
         try:

@@ -23,6 +23,7 @@ class FakeSts:
     clock: Clock
     url: str = ""
     forms: list[dict[str, str]] = field(default_factory=list)
+    heads: list[str] = field(default_factory=list)
     expires_ms: list[int] = field(default_factory=list)
     fails_with: list[tuple[int, str]] = field(default_factory=list)
     answer: str | None = None
@@ -37,6 +38,7 @@ class FakeSts:
         length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
         form = {key: values[0] for key, values in parse_qs((await reader.readexactly(length)).decode()).items()}
         self.forms.append(form)
+        self.heads.append(head)
         self.is_asked.set()
         await self.may_answer.wait()
         status, body = self._answer(form)

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.privileges import AUTHENTICATED, OPEN
+from sandur.catalog.security.privileges import AUTHENTICATED, OPEN
 from sandur.errors import OutcomeUnknown
 from sandur.server.context import Call as ServerCall
 from sandur.server.delta_rest.routes import ROUTES as DELTA_ROUTES

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from sandur.catalog.privileges import Needs
+from sandur.catalog.security.privileges import Needs
 from sandur.errors import NotFound
 from sandur.operations.lake import Lake
 from sandur.server.iceberg_rest.routes import ROUTES

@@ -38,7 +38,7 @@ _WARM_COMMITS = 2
 
 
 class Counted(NamedTuple):
-    """The calls of one operation, those after its answer included, and the rounds before the answer.
+    """The calls of one operation, those after its answer included; the rounds before the answer, and their calls.
 
     A conditional read of an object that did not change is a read of no bytes.
     """
@@ -50,6 +50,7 @@ class Counted(NamedTuple):
     deletes: int
     bytes_read: int
     bytes_written: int
+    widths: tuple[int, ...]
 
 
 @dataclasses.dataclass
@@ -64,7 +65,7 @@ class _Counter:
         await self.lake.background.drain()
         self.spy.reset()
         await operation
-        rounds = self.spy.rounds
+        rounds, widths = self.spy.rounds, tuple(self.spy.widths)
         await self.lake.background.drain()
         names = [call.name for call in self.spy.calls]
         self.counted[name] = Counted(
@@ -75,6 +76,7 @@ class _Counter:
             deletes=names.count("delete"),
             bytes_read=self.spy.bytes_read,
             bytes_written=self.spy.bytes_written,
+            widths=widths,
         )
 
 

@@ -65,8 +65,9 @@ async def visible_names(lake: Lake) -> Mapping[Identifier, str]:
 async def chains(lake: Lake, *, pointers_may_be_gone: bool = False) -> Mapping[str, Chain]:
     """The chain of every table that was created, by the uuid of its name; asserts that each chain is complete.
 
-    One unbroken chain per table: only the head may still lack its receipt, each receipt names its predecessor, and no
-    receipt of a table is outside its chain. Janitors delete the pointers of dropped tables in the end.
+    One unbroken chain per table: only the head, and what its swap passed (B3), may still lack receipts, each receipt
+    names its predecessor, and no receipt of a table is outside its chain. Janitors delete the pointers of dropped
+    tables in the end.
     """
     receipts = dict(await all_receipts(lake))
     found: dict[str, Chain] = {}
@@ -77,7 +78,7 @@ async def chains(lake: Lake, *, pointers_may_be_gone: bool = False) -> Mapping[s
         has_happened = record.state in {"live", "dropped", "purging"} or record.life or uuid in visible.values()
         if not has_happened or pointer.value.head is None:
             continue
-        chain = _chain_of(pointer.value.head, receipts)
+        chain = _chain_of(pointer.value, receipts)
         used.update(receipt.commit_key for receipt in chain)
         found[uuid] = Chain(pointer.value, [receipt.metadata_location for receipt in chain])
     beside = [receipt.metadata_location for key, receipt in receipts.items() if key not in used]
@@ -85,16 +86,24 @@ async def chains(lake: Lake, *, pointers_may_be_gone: bool = False) -> Mapping[s
     return found
 
 
-def _chain_of(head: Head, receipts: Mapping[str, Receipt]) -> Sequence[Receipt]:
-    own = receipt_of("", head)
-    if written := receipts.get(own.commit_key):
-        assert msgspec.structs.replace(written, table_uuid="") == own, f"the receipt of {head} is another one"
-    chain = [own]
+def _chain_of(pointer: Pointer, receipts: Mapping[str, Receipt]) -> Sequence[Receipt]:
+    chain: list[Receipt] = []
+    for head in reversed((*pointer.passed, *([pointer.head] if pointer.head else []))):
+        chain.append(_derived(head, receipts))
+        assert len(chain) < 2 or chain[-2].previous_commit_key == chain[-1].commit_key, "passed is not a chain"
     while (previous := chain[-1].previous_commit_key) is not None:
         assert previous in receipts, f"the chain has a hole: no receipt of {chain[-1].previous_metadata_location}"
         assert receipts[previous].metadata_location == chain[-1].previous_metadata_location
         chain.append(receipts[previous])
     return chain
+
+
+def _derived(head: Head, receipts: Mapping[str, Receipt]) -> Receipt:
+    """The receipt that a head stands for, equal to the written one if there is one."""
+    own = receipt_of("", head)
+    if written := receipts.get(own.commit_key):
+        assert msgspec.structs.replace(written, table_uuid="") == own, f"the receipt of {head} is another one"
+    return own
 
 
 async def check_invariants(

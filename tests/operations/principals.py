@@ -3,11 +3,11 @@
 from typing import Final
 
 from sandur.catalog.events import Source
-from sandur.catalog.grants import GrantChange
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.privileges import MANAGED, Needs, Privilege, Rule, SecurableType
 from sandur.catalog.records import Request
-from sandur.catalog.security import Access, Caller, Group, Principal
+from sandur.catalog.security.grants import GrantChange
+from sandur.catalog.security.manifest import Access, Caller, Group, Principal
+from sandur.catalog.security.privileges import MANAGED, Needs, Privilege, Rule, SecurableType
 from sandur.operations.lake import Lake
 from sandur.operations.security import SecurityChange, SecurityEdit
 from sandur.operations.unity.grants import update_grants

@@ -12,7 +12,8 @@ from sandur.operations.containers.namespaces import (
 )
 from sandur.operations.lake import Lake
 from sandur.operations.security import SecurityChange, SecurityEdit
-from sandur.operations.tables.commit import SWAP_DELAY_MS_MAX, commit_table
+from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.register import register_table
 from sandur.operations.tables.rename import rename

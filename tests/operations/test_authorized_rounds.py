@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from sandur.catalog.index import CATALOGS, namespaces_scope
-from sandur.catalog.privileges import Needs
+from sandur.catalog.security.privileges import Needs
 from sandur.operations.index.hints import read_ahead
 from sandur.operations.index.lists import list_names
 from sandur.operations.index.rebuild import rebuild

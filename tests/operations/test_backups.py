@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from sandur.catalog.backups import commits_to_include
-from sandur.catalog.security import SecurityManifest
+from sandur.catalog.security.manifest import SecurityManifest
 from sandur.catalog.verification.findings import Finding
 from sandur.errors import Conflict, Damaged, NotEmpty, Unavailable, Unfit
 from sandur.operations.access import Security

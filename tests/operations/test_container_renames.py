@@ -9,8 +9,8 @@ import pytest
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import names_scope
-from sandur.catalog.privileges import Needs
 from sandur.catalog.records import Request
+from sandur.catalog.security.privileges import Needs
 from sandur.errors import NotFound, SandurError
 from sandur.operations.access import Security, with_current_names
 from sandur.operations.containers.catalogs import create_catalog

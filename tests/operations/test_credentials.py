@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.storage_profiles import StorageCredential
+from sandur.catalog.credentials.profiles import StorageCredential
 from sandur.errors import ServiceRefused, Unavailable, Unsupported
 from sandur.operations.counters import CREDENTIALS, Counters
 from sandur.operations.credentials.vend import PAUSE_MS, CredentialCache, vend

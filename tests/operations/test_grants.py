@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.grants import EffectivePrivilege, GrantChange
-from sandur.catalog.privileges import SecurableType
-from sandur.catalog.security import Authority
+from sandur.catalog.security.grants import EffectivePrivilege, GrantChange
+from sandur.catalog.security.manifest import Authority
+from sandur.catalog.security.privileges import SecurableType
 from sandur.errors import Forbidden, Invalid, NotFound, SandurError, SwapLost, Unauthenticated
 from sandur.operations.access import Security
 from sandur.operations.lake import Lake

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from sandur.catalog.feed_events import Event
+from sandur.catalog.event_feed.events import Event
 from sandur.operations.janitors.events import HEAD_AGE_MS
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sandur.catalog.grants import GrantChange
-from sandur.catalog.security import Authority, Group
+from sandur.catalog.security.grants import GrantChange
+from sandur.catalog.security.manifest import Authority, Group
 from sandur.operations.access import Security
 from sandur.operations.containers.catalogs import create_catalog
 from sandur.operations.containers.drop import drop_catalog, drop_namespace

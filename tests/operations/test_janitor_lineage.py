@@ -2,7 +2,7 @@
 
 import msgspec
 
-from sandur.catalog.lineage import LineageRecord
+from sandur.catalog.lineage.events import LineageRecord
 from sandur.operations.feed import LINEAGE_BATCHES, LINEAGE_FEED, Feed
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lineage.ingest import write_batch

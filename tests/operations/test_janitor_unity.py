@@ -5,7 +5,7 @@ import contextlib
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import ModelVersion
-from sandur.catalog.users import Email, UserResource
+from sandur.catalog.security.users import Email, UserResource
 from sandur.operations.containers.catalogs import create_catalog
 from sandur.operations.containers.drop import drop_catalog
 from sandur.operations.lake import Lake

@@ -3,7 +3,7 @@
 import pytest
 
 from sandur.catalog.records import Request
-from sandur.catalog.users import Email, User, UserResource, user_id
+from sandur.catalog.security.users import Email, User, UserResource, user_id
 from sandur.operations.access import Security
 from sandur.operations.identity.bootstrap import bootstrap
 from sandur.operations.lake import Lake

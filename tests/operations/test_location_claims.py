@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from sandur.catalog.privileges import Needs, Rule
 from sandur.catalog.records import Catalog
+from sandur.catalog.security.privileges import Needs, Rule
 from sandur.errors import Busy, Forbidden, Invalid, NotFound
 from sandur.operations.containers.catalogs import create_catalog
 from sandur.operations.containers.drop import drop_catalog

@@ -12,7 +12,8 @@ from sandur.catalog.maintenance.records import (
     RunPlan,
     ended_record,
 )
-from sandur.operations.delta.publishing import have_same_bytes, publish_commits, published_location, staged_location
+from sandur.errors import Unavailable
+from sandur.operations.delta.publishing import have_same_actions, publish_commits, published_location, staged_location
 from sandur.operations.delta.tables import find_by_id
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.reports import load_operations, load_plan
@@ -150,4 +151,23 @@ async def test_commits_whose_writer_died_are_published_and_published_files_never
     assert published == 2
     assert await lake.locations.read(published_location(table, 2)) == b"commit 2"
     last = staged_location(table, table.commits[-1].file_name)
-    assert await have_same_bytes(lake, last, published_location(table, 2))
+    assert await have_same_actions(lake, last, published_location(table, 2))
+
+
+async def test_a_line_end_that_a_publisher_added_is_no_other_commit(lake: Lake) -> None:
+    """Delta on Spark publishes the commits of other writers line by line, and ends the last line."""
+    table = await create_managed(lake)
+    for version in (1, 2):
+        table = await add(lake, table, version)
+        await lake.locations.create(staged_location(table, table.commits[-1].file_name), b"commit %d" % version)
+    await lake.locations.create(published_location(table, 1), b"commit 1\n")
+    await lake.locations.create(published_location(table, 2), b"commit 3")
+    table = (await find_by_id(lake, table.uuid)).value
+
+    with pytest.raises(Unavailable, match=r"2\.json exists with other actions"):
+        await publish_commits(lake, table)
+
+    first, last = (staged_location(table, row.file_name) for row in table.commits[-2:])
+    assert await have_same_actions(lake, first, published_location(table, 1)) is True
+    assert await have_same_actions(lake, last, published_location(table, 2)) is False
+    assert await have_same_actions(lake, last, published_location(table, 3)) is None

@@ -64,8 +64,8 @@ async def test_every_attempt_has_another_uuid_and_names_its_request(lake: Lake) 
     first, second = map(uuid_of, locations)
 
     assert first != second
-    assert is_written_by(TABLES, await current_document(lake, T), request("same"))
-    assert not is_written_by(TABLES, await current_document(lake, T), request("other"))
+    assert is_written_by(TABLES, await current_document(lake, T), (), request("same"))
+    assert not is_written_by(TABLES, await current_document(lake, T), (), request("other"))
 
 
 async def test_the_names_that_earlier_releases_gave_still_prove_their_request(lake: Lake) -> None:
@@ -79,6 +79,6 @@ async def test_the_names_that_earlier_releases_gave_still_prove_their_request(la
         f"memory://store/t/metadata/00007-{uuid.UUID(int=7, version=4)}.metadata.json", b"", document.metadata
     )
 
-    assert is_written_by(TABLES, old, asked)
-    assert not is_written_by(TABLES, old, request("other"))
-    assert not is_written_by(TABLES, foreign, asked)
+    assert is_written_by(TABLES, old, (), asked)
+    assert not is_written_by(TABLES, old, (), request("other"))
+    assert not is_written_by(TABLES, foreign, (), asked)

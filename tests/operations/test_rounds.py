@@ -115,8 +115,11 @@ async def test_a_cold_load_is_two_rounds_with_a_correct_hint_and_three_otherwise
     assert spied.spy.rounds == 3
 
 
-async def test_a_load_on_a_server_that_joins_is_two_rounds_whatever_was_committed_before(spied: SpiedServer) -> None:
-    names = [f"many-{number:04}" for number in range(MANY)]
+@pytest.mark.parametrize("count", [MANY, pytest.param(1_000, marks=pytest.mark.slow)])
+async def test_a_load_on_a_server_that_joins_is_two_rounds_whatever_was_committed_before(
+    spied: SpiedServer, count: int
+) -> None:
+    names = [f"many-{number:04}" for number in range(count)]
     for name in names:
         await create(spied.warm, name)
     for name in names[::7]:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.storage_access import StorageRequest, StorageSecrets
-from sandur.catalog.storage_registry import AwsIamRole, Credential, CredentialUpdate
+from sandur.catalog.credentials.registry import AwsIamRole, Credential, CredentialUpdate
+from sandur.catalog.credentials.storage_access import StorageRequest, StorageSecrets
 from sandur.clock import SystemClock
 from sandur.errors import BadRequest, Unfit
 from sandur.operations.credentials.sealed_secrets import Sealing, new_sealing_key, reseal, sealing_keys

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from sandur.catalog.storage_access import ServiceAccount, StorageRequest
-from sandur.catalog.storage_profiles import StorageProfile
-from sandur.catalog.storage_registry import AwsIamRole, CredentialUpdate
+from sandur.catalog.credentials.profiles import StorageProfile
+from sandur.catalog.credentials.registry import AwsIamRole, CredentialUpdate
+from sandur.catalog.credentials.storage_access import ServiceAccount, StorageRequest
 from sandur.clock import SystemClock
 from sandur.errors import ServiceRefused
 from sandur.operations.credentials.profiles import profile_of, read_profiles

@@ -19,6 +19,7 @@ from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
+from tests.fakes.spy_store import SpyStore
 from tests.operations.invariants import check_invariants, times_applied
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
@@ -284,3 +285,77 @@ async def test_concurrent_transactions_of_two_servers_all_succeed(lake: Lake) ->
     for one in (T, U):
         made = content(await load(restarted(lake), one))["properties"]
         assert {f"p{number}{turn}" for turn in range(4) for number in range(3)} <= made.keys()
+
+
+async def test_a_transaction_on_a_stale_memory_applies_to_what_is_there_now(lake: Lake) -> None:
+    """Both servers remember the tables; the other one commits between."""
+    other = restarted(lake)
+    for server in (lake, other):
+        for one in (T, U):
+            await load(server, one)
+    await commit_table(other, T, commit(set_property("by", "other")), request("other"))
+    await other.background.drain()
+
+    await commit_transaction(lake, "main", [(T, append(1)), (U, append(1))], request("both"))
+
+    assert await snapshots(lake) == [1, 1]
+    assert content(await load(restarted(lake), T))["properties"]["by"] == "other"
+    await lake.background.drain()
+    assert times_applied(await check_invariants(restarted(lake)), request("both").hash) == 2
+
+
+async def test_no_refusal_of_a_transaction_rests_on_a_memory(lake: Lake) -> None:
+    other = restarted(lake)
+    for one in (T, U):
+        await load(other, one)
+    await commit_table(lake, T, append(1), request("first"))
+    await lake.background.drain()
+
+    await commit_transaction(other, "main", [(T, append(2, 1)), (U, append(1))], request("both"))
+
+    assert await snapshots(lake) == [2, 1]
+
+
+async def test_a_repeated_transaction_is_recognized_by_a_server_that_remembers_the_state_before(lake: Lake) -> None:
+    other = restarted(lake)
+    for one in (T, U):
+        await load(other, one)
+    both = [(one, replace(append(1), requirements=())) for one in (T, U)]
+    await commit_transaction(lake, "main", both, request("both"))
+    await lake.background.drain()
+
+    await commit_transaction(other, "main", both, request("both"))
+
+    assert await snapshots(lake) == [1, 1]
+    assert times_applied(await check_invariants(restarted(lake)), request("both").hash) == 2
+
+
+async def test_a_table_that_was_renamed_is_not_changed_under_its_remembered_name(lake: Lake) -> None:
+    other, renamed = restarted(lake), identifier_of("renamed")
+    await rename(other, T, renamed, kind="table", request=request("rename"))
+    await other.background.drain()
+
+    with pytest.raises(NotFound, match=r"^Table does not exist: a\.t$"):
+        await commit_transaction(lake, "main", [(T, append(1)), (U, append(1))], request("both"))
+
+    assert content(await load(restarted(lake), renamed))["current-snapshot-id"] == -1
+
+
+async def test_a_transaction_waits_for_the_fold_of_the_one_before_instead_of_losing_to_it(lake: Lake) -> None:
+    """Without a pause between them, each pointer is swapped twice per transaction, and no swap is lost."""
+    spy = SpyStore(lake.store)
+    server = make_lake(spy, lake.clock)
+    for one in (T, U):
+        await load(server, one)
+    spy.reset()
+
+    for number in (1, 2, 3):
+        both = [(one, append(number, number - 1 or None)) for one in (T, U)]
+        await commit_transaction(server, "main", both, request(f"both {number}"))
+    await server.background.drain()
+
+    puts = [key for key in spy.keys("put") if "/iceberg_pointers/" in key]
+    assert len(puts) == 3 * 2 * 2, "per transaction and table: the pending, and its fold"
+    reads = [*spy.keys("get"), *spy.keys("get_if_changed")]
+    assert not [key for key in reads if "/iceberg_pointers/" in key or "transaction" in key], "all of it is known"
+    assert await snapshots(lake) == [3, 3]

@@ -3,7 +3,7 @@
 import pytest
 
 from sandur.catalog.identifiers import Identifier, Kind
-from sandur.catalog.privileges import CREATE_TABLE, MANAGED, VISIBLE, Needs
+from sandur.catalog.security.privileges import CREATE_TABLE, MANAGED, VISIBLE, Needs
 from sandur.errors import AlreadyExists, Forbidden, Invalid, NotFound, Unsupported
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake

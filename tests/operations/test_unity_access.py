@@ -5,13 +5,13 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.grants import GrantChange
 from sandur.catalog.identifiers import Namespace
+from sandur.catalog.security.grants import GrantChange
 from sandur.errors import Forbidden, Hidden, NotFound, SandurError
 from sandur.operations.access import Security
 from sandur.operations.delta import commit, load
 from sandur.operations.delta import tables as delta
-from sandur.operations.tables.commit import SWAP_DELAY_MS_MAX
+from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX
 from sandur.operations.tables.names import EVERY_FORMAT
 from sandur.operations.unity import credentials, lists, registry, securables, tables
 from sandur.operations.unity.grants import update_grants

@@ -276,7 +276,7 @@ def old_claim(objects: Objects) -> None:
 
 DAMAGES: Final[Mapping[str, Damage]] = {
     "unreadable-record": garble("/names/main/s/named"),
-    "newer-record": change("/names/main/s/named", v=4),
+    "newer-record": change("/names/main/s/named", v=9),
     "old-record": change("/namespaces/main/s.json", v=1, event_id="x"),
     "misplaced-record": change("/catalogs/main.json", name="another"),
     "name-without-record": lambda objects: remove(pointer_of(objects)[0])(objects),

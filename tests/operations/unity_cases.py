@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from sandur.catalog.privileges import Needs, Privilege, SecurableType
-from sandur.catalog.storage_registry import CredentialUpdate, LocationUpdate
+from sandur.catalog.credentials.registry import CredentialUpdate, LocationUpdate
+from sandur.catalog.security.privileges import Needs, Privilege, SecurableType
 from sandur.operations.delta import commit, load
 from sandur.operations.delta import tables as delta
 from sandur.operations.lake import Lake

@@ -1,9 +1,15 @@
-"""Managed Delta tables to maintain, with two writers: one commits files that it makes itself, one is Delta on Spark."""
+"""Delta tables to maintain.
+
+Managed ones have two writers: one commits files that it makes itself, one is Delta on Spark. External ones are written
+by delta-rs.
+"""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import json
@@ -14,6 +20,7 @@ from sandur.catalog.maintenance.health import TableHealth
 from sandur.catalog.records import DeltaTable
 from sandur.delta.requests import CommitFile, DeltaChange
 from sandur.operations.delta.commit import update_table
+from sandur.operations.delta.create import register_external
 from sandur.operations.delta.publishing import staged_location
 from sandur.operations.delta.tables import find_allowed_table
 from sandur.pipeline.maintenance.delta import DeltaLog
@@ -31,6 +38,23 @@ def create_table(
     session.conf.set("spark.sql.catalog.main.uri", connection.uri)
     session.conf.set("spark.sql.catalog.main.token", connection.token or "")
     sandur.spark.sql(session, f"CREATE TABLE main.sales.{name} ({columns}) USING delta {more}", mode="STRICT")
+
+
+def register_by_delta_rs(world: World, folder: Path, name: str, files: int) -> None:
+    """An external table of small files by delta-rs, which writes no checksums. Only its first version is known here."""
+    for number in range(files):
+        rows = pa.table({"id": [number, 10 + number], "text": [f"row {number}", "more"]})
+        deltalake.write_deltalake(folder, rows, mode="append")
+        if not number:
+            work = register_external(
+                world.lake, identifier_of(name), folder.as_uri(), comment=None, request=world.request()
+            )
+            world.wait(work)
+
+
+def rows_by_delta_rs(folder: Path) -> list[tuple[Any, ...]]:
+    rows = deltalake.DeltaTable(folder).to_pyarrow_table().to_pylist()
+    return sorted((tuple(row.values()) for row in rows), key=str)
 
 
 def record_of(world: World, name: str) -> DeltaTable:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sandur.catalog.lineage import LineageRecord, record_id
+from sandur.catalog.lineage.events import LineageRecord, record_id
 from sandur.operations.lineage.ingest import write_batch
 from sandur.operations.tables.commit import commit_table
 from tests.fakes.openlineage import Json, dataset, input_field, run_event

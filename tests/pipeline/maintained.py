@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from sandur.catalog.maintenance.policies import PolicyEdit
-from sandur.catalog.privileges import SecurableType
+from sandur.catalog.security.privileges import SecurableType
 from sandur.cli.catalog_server import open_catalog
 from sandur.operations.policies import change_policy
 from sandur.pipeline.job import JobReport

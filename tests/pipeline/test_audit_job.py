@@ -86,6 +86,7 @@ def test_every_field_of_a_record_is_a_column(world: World, spark: SparkSession) 
         changes=(AuditedChange(object="grants", id="u1", after=msgspec.Raw(b'{"p1":["SELECT"]}')),),
         credentials=AuditedCredentials(prefixes=("s3://b/t/",), mode="read", expires_ms=9),
         sampled=0.5,
+        trace_id="4bf92f3577b34da6a3ce929d0e0e4736",
         lost={"read": 3},
     )
     _put(world, 1, full)

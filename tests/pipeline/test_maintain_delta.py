@@ -1,15 +1,26 @@
-"""Managed Delta tables are compacted through the catalog: by Delta's own classes, without Unity Catalog's connector."""
+"""Delta tables are compacted: managed ones through the catalog, by Delta's own classes and without Unity Catalog's
+connector; external ones by OPTIMIZE. What a killed run left is settled from the log.
+"""
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from sandur.catalog.maintenance.health import Operation
 from sandur.catalog.maintenance.policies import Compaction, Policy
-from sandur.catalog.maintenance.records import OperationResult
+from sandur.catalog.maintenance.records import OperationRecord, OperationResult, RunPlan
 from sandur.cli.catalog_server import open_catalog
 from sandur.operations.delta.versions import delta_history
+from sandur.operations.maintenance.runs import RunRecords, list_runs
 from sandur.pipeline.maintenance.delta import DeltaMaintenance
 from sandur.pipeline.maintenance.engine import Engine
+from sandur.pipeline.maintenance.settle import settle_runs
+from sandur.settings import Settings
 from tests.pipeline.delta_tables import (
     DeltaOnSpark,
     append_file,
@@ -17,11 +28,26 @@ from tests.pipeline.delta_tables import (
     files_by_kernel,
     health_of,
     record_of,
+    register_by_delta_rs,
+    rows_by_delta_rs,
 )
 from tests.pipeline.maintained import EAGER, maintained, set_policy
 from tests.pipeline.world import World
 
 pytestmark = pytest.mark.timeout(1_800)
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    return tmp_path / "outside" / "clicks"
+
+
+@pytest.fixture
+def open_world(tmp_path: Path, outside: Path) -> Iterator[World]:
+    """A store whose catalog may have external tables beside it."""
+    settings = Settings(store=str(tmp_path / "store"), fsync="never", allowed_locations=(outside.parent.as_uri(),))
+    with World(settings) as made:
+        yield made
 
 
 def _compacted(world: World, spark: SparkSession, run: str, policy: Compaction | None = None) -> OperationResult:
@@ -101,3 +127,102 @@ def test_rows_row_ids_and_old_versions_stay_whatever_writers_did_before(
     ]
     assert rows[0]["files_after"] <= {"partitioned": 3}.get(shape, 1) < rows[0]["files_before"]
     assert report.counts["operations_done"] >= 1
+
+
+def _operations(world: World, spark: SparkSession, operation: Operation = "compaction") -> list[dict[str, Any]]:
+    return [row for row in world.dataset(spark, "maintenance") if row["operation"] == operation]
+
+
+def test_an_external_table_of_delta_rs_is_measured_from_its_log_and_compacted(
+    open_world: World, spark: SparkSession, outside: Path
+) -> None:
+    """Its writer tells the catalog no versions, and writes no checksums."""
+    register_by_delta_rs(open_world, outside, "clicks", 6)
+    before = rows_by_delta_rs(outside)
+    set_policy(open_world, {**EAGER, "delta": {"vacuum": False}})
+
+    maintained(open_world, spark)
+
+    (health,) = [row for row in open_world.dataset(spark, "table_health") if row["name"] == "clicks"]
+    assert (health["data_files"], health["small_files"], health["excess_files"]) == (6, 6, 5)
+    assert rows_by_delta_rs(outside) == before
+    assert len(deltalake.DeltaTable(outside).file_uris()) == 1
+    (row,) = _operations(open_world, spark)
+    assert (row["state"], row["files_before"], row["files_after"]) == ("done", 6, 1)
+    assert (row["rows_before"], row["rows_after"]) == (12, 12)
+
+    with_checksum = maintained(open_world, spark)  # Spark wrote one beside its commit.
+
+    (health,) = [row for row in open_world.dataset(spark, "table_health") if row["name"] == "clicks"]
+    assert list((outside / "_delta_log").glob("*.crc"))
+    assert (health["data_files"], health["excess_files"]) == (1, 0)
+    assert with_checksum.counts["operations_planned"] == 0
+
+
+def test_a_table_that_was_committed_to_after_it_was_measured_is_left_alone_until_it_is_quiet(
+    open_world: World, spark: SparkSession, outside: Path
+) -> None:
+    register_by_delta_rs(open_world, outside, "clicks", 6)
+    set_policy(open_world, {**EAGER, "quiet": "PT1H"})
+
+    report = maintained(open_world, spark)
+
+    assert report.counts["operations_planned"] == 0
+    (health,) = [row for row in open_world.dataset(spark, "table_health") if row["name"] == "clicks"]
+    newest = outside / "_delta_log" / f"{5:020d}.json"
+    assert health["last_commit_at"].timestamp() == pytest.approx(newest.stat().st_mtime, abs=0.002)
+
+
+@pytest.mark.parametrize("kind", ["managed", "external"])
+def test_the_log_shows_what_became_of_an_operation_whose_run_died(
+    open_world: World, spark: SparkSession, outside: Path, kind: str
+) -> None:
+    """Of two runs that died, one had committed and one had not."""
+    if kind == "external":
+        register_by_delta_rs(open_world, outside, "clicks", 4)
+    else:
+        with open_catalog(open_world.settings) as connection:
+            create_table(spark, connection, "clicks")
+        for number in range(4):
+            append_file(open_world, "clicks", [number, 10 + number])
+    _begun(open_world, "run-00000000", "compaction")
+    _begun(open_world, "run-00000001", "compaction", "checkpoint")
+    done = _compacted(open_world, spark, "run-00000001")
+
+    runs = open_world.wait(list_runs(open_world.lake))
+    settled = open_world.wait(settle_runs(open_world.lake, runs, settled_by="run-00000002"))
+
+    assert (done.state, settled) == ("done", 3)
+    (before,) = open_world.wait(RunRecords(open_world.lake, "run-00000000").ended([0]))
+    after, checkpoint = open_world.wait(RunRecords(open_world.lake, "run-00000001").ended([0, 1]))
+    assert (before.state, checkpoint.state) == ("failed", "failed")
+    assert before.reason == "its run died before it committed; nothing of it is visible"
+    assert (after.state, after.settled_by, after.files_rewritten) == ("done", "run-00000002", 4)
+    assert after.reason == "its run died after 1 commits, which are complete"
+    assert (after.after.version, after.after.files) == (done.after.version, 1)
+    assert after.before.version == done.before.version
+    assert after.bytes_rewritten == done.before.bytes
+    assert all(run.is_over for run in open_world.wait(list_runs(open_world.lake)))
+
+
+def _begun(world: World, run: str, *operations: Operation) -> None:
+    """A run that recorded the start of its operations, and no end."""
+    records = RunRecords(world.lake, run)
+    begun = [
+        OperationRecord(
+            run=run,
+            number=number,
+            uuid=record_of(world, "clicks").uuid,
+            catalog="main",
+            namespace="sales",
+            name="clicks",
+            format="delta",
+            operation=operation,
+            state="running",
+            started_ms=world.lake.clock.now_ms(),
+        )
+        for number, operation in enumerate(operations)
+    ]
+    world.wait(records.write_plan(RunPlan(run=run, started_ms=1, operations=tuple(begun))))
+    for one in begun:
+        world.wait(records.begin(one))

@@ -5,8 +5,8 @@ from typing import cast
 
 from pyspark.sql import SparkSession
 
-from sandur.catalog.lineage import facts_of, merge_facts
-from sandur.catalog.lineage_runs import RunLineage, run_of
+from sandur.catalog.lineage.events import facts_of, merge_facts
+from sandur.catalog.lineage.runs import RunLineage, run_of
 from sandur.operations.lineage.ingest import decode_batch
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.job import Job, JobContext, JobReport, WrittenTable

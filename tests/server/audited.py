@@ -9,7 +9,7 @@ import httpx
 import msgspec
 
 from sandur.catalog.audit import AuditFilter, AuditRecord
-from sandur.catalog.security import Caller
+from sandur.catalog.security.manifest import Caller
 from sandur.clock import Clock, SystemClock
 from sandur.operations.access import Security
 from sandur.operations.audit.search import search_audit

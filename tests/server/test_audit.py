@@ -11,10 +11,10 @@ import httpx
 import msgspec
 import pytest
 
-from sandur.catalog import privileges
 from sandur.catalog.audit import AuditRecord, UnbuiltRead
-from sandur.catalog.privileges import ALLOWED, Link, Needs, Verdict
-from sandur.catalog.security import Access, Caller, Decision
+from sandur.catalog.security import privileges
+from sandur.catalog.security.manifest import Access, Caller, Decision
+from sandur.catalog.security.privileges import ALLOWED, Link, Needs, Verdict
 from sandur.errors import Conflict, Forbidden, NotFound, OutcomeUnknown, SandurError
 from sandur.server.audit import Exchange, hide_secrets, record_request
 from sandur.server.identity import Identity

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from sandur.catalog.audit import AuditRecord
-from sandur.catalog.privileges import ALLOWED, READ_TABLE, READ_VIEW, Link
-from sandur.catalog.security import Actor, Caller, Decision
+from sandur.catalog.security.manifest import Actor, Caller, Decision
+from sandur.catalog.security.privileges import ALLOWED, READ_TABLE, READ_VIEW, Link
 from sandur.operations.audit.trail import encode_batch
 from sandur.server.audit import AllowedRead
 from sandur.server.identity import Identity

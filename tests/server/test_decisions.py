@@ -6,7 +6,7 @@ from typing import Any, Final
 import httpx
 import structlog
 
-from sandur.catalog.privileges import AUTHENTICATED, OPEN
+from sandur.catalog.security.privileges import AUTHENTICATED, OPEN
 from sandur.server.app import App, Dialect, Route, Router
 from sandur.server.context import Call
 from sandur.server.control.routes import CONTROL

@@ -494,3 +494,14 @@ async def test_a_server_without_keys_does_not_start_if_its_clients_need_them(
         assert await s3.profile_keys(s3.own_profile(given["s3"])) == ("of the environment", "environment-secret", "")
     finally:
         s3._environment_credentials.cache_clear()
+
+
+async def test_a_request_to_sts_belongs_to_the_trace_of_the_request_that_needs_it(vending: Vending) -> None:
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+    answer = await vending.load(traceparent=parent)
+
+    assert answer.status_code == 200
+    assert f"traceparent: {parent}\r\n" in vending.sts.heads[-1]
+    assert "signedheaders" in vending.sts.heads[-1]
+    assert "traceparent" not in vending.sts.heads[-1].partition("signedheaders=")[2].partition(",")[0]

@@ -3,7 +3,7 @@
 import pytest
 
 from sandur.catalog.events import Source
-from sandur.catalog.security import Caller
+from sandur.catalog.security.manifest import Caller
 from sandur.errors import BadRequest
 from sandur.server.addresses import check_exposure, is_loopback, resolve, setting_warnings
 from sandur.server.http import HttpRequest, Refused

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sandur.catalog.lineage import EVENT_BYTES_MAX, LineageRecord
+from sandur.catalog.lineage.events import EVENT_BYTES_MAX, LineageRecord
 from sandur.operations.lineage import ingest
 from sandur.operations.lineage.ingest import decode_batch
 from sandur.storage.contract import ObjectStore, list_all

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from sandur.catalog.records import Request
-from sandur.catalog.security import Authority, ObjectGrants
+from sandur.catalog.security.manifest import Authority, ObjectGrants
 from sandur.clock import SystemClock
 from sandur.errors import BadRequest
 from sandur.operations.lake import Lakes

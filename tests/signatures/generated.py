@@ -6,8 +6,8 @@ from typing import Final
 from urllib.parse import quote
 from xml.sax.saxutils import escape
 
-from sandur.catalog.signed_requests import Home, StorageRequest
-from sandur.catalog.storage_profiles import StorageProfile
+from sandur.catalog.credentials.profiles import StorageProfile
+from sandur.catalog.credentials.signed_requests import Home, StorageRequest
 
 BUCKET: Final = "sandur"
 HOME: Final = "lake/home"

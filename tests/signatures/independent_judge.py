@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from xml.etree import ElementTree as ET
 
-from sandur.catalog.signed_requests import StorageRequest
+from sandur.catalog.credentials.signed_requests import StorageRequest
 from tests.signatures.generated import BUCKET, DATA_HOME, HOME, REGION
 
 _DANGEROUS: Final = (

@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from sandur.catalog.delete_lists import BODY_CHARS_MAX, KEYS_MAX, deleted_keys
+from sandur.catalog.credentials.delete_lists import BODY_CHARS_MAX, KEYS_MAX, deleted_keys
 from sandur.errors import Forbidden
 
 NAMESPACE = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'

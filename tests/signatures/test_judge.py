@@ -5,7 +5,7 @@ import random  # noqa: TID251 - seeded
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.signed_requests import JudgedRequest, StorageRequest, home_of, judge
+from sandur.catalog.credentials.signed_requests import JudgedRequest, StorageRequest, home_of, judge
 from sandur.errors import Forbidden
 from tests.signatures.generated import (
     BUCKET,

@@ -11,8 +11,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from msgspec.structs import replace
 
-from sandur.catalog.signed_requests import JudgedRequest, home_of, judge
-from sandur.catalog.storage_profiles import Keys
+from sandur.catalog.credentials.profiles import Keys
+from sandur.catalog.credentials.signed_requests import JudgedRequest, home_of, judge
 from sandur.storage.credentials.signatures import signed_headers
 from tests.signatures.generated import BUCKET, HOME, home_profile, homes, valid_request
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.signed_requests import Home, StorageRequest, judge
-from sandur.catalog.storage_profiles import Keys
+from sandur.catalog.credentials.profiles import Keys
+from sandur.catalog.credentials.signed_requests import Home, StorageRequest, judge
 from sandur.clock import SystemClock
 from sandur.errors import Forbidden
 from sandur.operations.credentials.sealed_secrets import new_sealing_key

@@ -188,9 +188,11 @@ class Fleet:
             text += f" [{' '.join(places)}]"
         self.problems.append(f"at {self.loop.time():.3f} s: {text}")
 
-    async def send(self, chance: random.Random, what: str, work: Callable[[Lake], Awaitable[T]]) -> "Answer[T]":
+    async def send(
+        self, chance: random.Random, what: str, work: Callable[[Lake], Awaitable[T]], *, to: Server | None = None
+    ) -> "Answer[T]":
         """Send a request to a server. The task of the server may outlive the patience of the client."""
-        server = self.pick(chance)
+        server = to or self.pick(chance)
         calls = [0]
         self.counts["requests"] += 1
 

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Final
 
-from sandur.catalog.grants import GrantChange
-from sandur.catalog.privileges import Privilege, SecurableType
+from sandur.catalog.security.grants import GrantChange
+from sandur.catalog.security.privileges import Privilege, SecurableType
 from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.tables.create import create_table
 from sandur.operations.unity.grants import update_grants

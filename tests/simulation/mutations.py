@@ -13,8 +13,8 @@ from sandur.errors import OutcomeUnknown, SwapLost
 from sandur.operations.idempotency import ClaimLost, KeyClaim
 from sandur.operations.index import update as index_update
 from sandur.operations.receipts import Receipts
+from sandur.operations.tables import batch, documents
 from sandur.operations.tables import commit as commits
-from sandur.operations.tables import documents
 from sandur.operations.transactions import resolution
 from sandur.storage.cell import Cell
 from sandur.storage.contract import Version
@@ -174,6 +174,26 @@ def _replays_are_not_recognised() -> contextlib.AbstractContextManager[object]:
     return _replaced((commits.Commit, "_find_applied", nothing))
 
 
+def _no_receipts_of_what_was_passed() -> contextlib.AbstractContextManager[object]:
+    """B4: who moves the head of a batch writes the receipt of the head alone."""
+
+    async def ensured(self: Receipts, pointer: Any) -> None:
+        if pointer.head:
+            await self.ensure(pointer.table_uuid, pointer.head)
+
+    return _replaced((Receipts, "ensure_all", ensured))
+
+
+def _members_without_a_claim() -> contextlib.AbstractContextManager[object]:
+    """B7: a batch makes every member, also one whose claim another attempt holds."""
+    write = batch.Batch._write_member
+
+    async def written(self: Any, member: Any) -> Any:
+        return (await write(self, member))._replace(failure=None)
+
+    return _replaced((batch.Batch, "_write_member", written))
+
+
 MUTATIONS: Final[Mapping[str, Mutation]] = {
     "C5 no receipt of the predecessor": _no_receipt_of_the_predecessor,
     "G2 unknown is done": _unknown_is_done,
@@ -185,4 +205,6 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "I1 the index is not marked": _index_is_not_marked,
     "N4 the namespace is not confirmed": _namespace_is_not_confirmed,
     "C5 replays are not recognised": _replays_are_not_recognised,
+    "B4 no receipts of what was passed": _no_receipts_of_what_was_passed,
+    "B7 members without a claim": _members_without_a_claim,
 }

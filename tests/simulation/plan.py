@@ -7,10 +7,10 @@ from typing import Final, Literal
 import msgspec
 
 Fault = Literal["kill", "partition", "loss", "late", "throttle", "skew"]
-Work = Literal["names", "appends", "delta", "grants", "upkeep"]
+Work = Literal["names", "appends", "batches", "delta", "grants", "upkeep"]
 
 FAULTS: Final[tuple[Fault, ...]] = ("kill", "partition", "loss", "late", "throttle", "skew")
-WORKS: Final[tuple[Work, ...]] = ("names", "appends", "delta", "grants", "upkeep")
+WORKS: Final[tuple[Work, ...]] = ("names", "appends", "batches", "delta", "grants", "upkeep")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +74,6 @@ def random_plan(seed: int) -> Plan:
     )
 
 
-def rough_plan(seed: int) -> Plan:
+def rough_plan(seed: int, work: Work = "names") -> Plan:
     """A plan with much contention on few names, in which a rule that is left out shows soon."""
-    return msgspec.structs.replace(random_plan(seed), works=("names",), groups=3, epochs=10, clients=6)
+    return msgspec.structs.replace(random_plan(seed), works=(work,), groups=3, epochs=10, clients=6)

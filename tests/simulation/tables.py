@@ -12,10 +12,12 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.records import DeltaTable, Request
 from sandur.delta.requests import DeltaChange
 from sandur.errors import SwapLost
+from sandur.iceberg.requests import TableCommit
 from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.publishing import published_location, staged_location
 from sandur.operations.delta.tables import create_from_staging, load_delta_table, stage_table
+from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import DeltaReceipt
 from sandur.operations.tables.commit import commit_table
@@ -23,8 +25,9 @@ from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import LoadedTable
 from sandur.storage.contract import list_all
 from tests.operations.delta_requests import commit_file, new_delta_table
-from tests.operations.requests import append, content, load, request, table
-from tests.simulation.fleet import Answer, Fleet
+from tests.operations.invariants import chains, times_applied
+from tests.operations.requests import append, at_snapshot, commit, content, load, request, set_property, table
+from tests.simulation.fleet import Answer, Fleet, Server
 from tests.statemachine.specification import OK, UNSURE
 
 T = TypeVar("T")
@@ -161,6 +164,55 @@ class Appends(TableClients):
                 self.fleet.problem(f"{self.identifier}: append {sent.id} was refused and is there")
 
 
+class Batches(TableClients):
+    """Compatible commits that arrive at one server in the same moment, so that it makes them by one swap.
+
+    The log has one entry, so that only `passed` and receipts prove a commit. One without a key is sent once.
+    """
+
+    kind = "batches"
+
+    async def begin(self) -> None:
+        short = table("events", properties={"write.metadata.previous-versions-max": "1"})
+        await self.insist("create", lambda lake, sent: create_table(lake, self.namespace, short, sent))
+        await self.insist("first", lambda lake, sent: commit_table(lake, self.identifier, append(1), sent))
+
+    async def change(self) -> None:
+        server = self.fleet.pick(self._chance)
+        members = [self._member(server) for _ in range(self._chance.randint(2, 8))]
+        await asyncio.gather(*members)
+
+    async def _member(self, server: Server) -> None:
+        number = self.number()
+        label = f"{self.namespace} member {number}"
+        is_keyed, is_tag = self._chance.random() < 0.7, self._chance.random() < 0.4
+        sent = request(label, key=f"key of {label}" if is_keyed else None)
+        change = _new_tag(f"tag{number}") if is_tag else commit(set_property("last", str(number)))
+
+        async def work(lake: Lake) -> LoadedTable:
+            return await commit_table(lake, self.identifier, change, sent)
+
+        answer = await self.fleet.send(self._chance, label, work, to=server)
+        if is_keyed and answer.result in UNSURE:
+            answer = await self.repeat(f"member {number}", SENDS_MAX, work)
+        if answer.result not in {OK, *UNSURE}:
+            self.fleet.problem(f"{label}: {answer.result}")
+        self.sent.append(Sent(number, answer.result, self.fleet.loop.time(), sent))
+
+    async def judge(self, lake: Lake) -> None:
+        """Every commit that was answered was made once, and no other one more than once."""
+        whole = await chains(lake, pointers_may_be_gone=self.fleet.plan.forgets)
+        for sent in self.sent:
+            times = times_applied(whole, key_hash_of(sent.request) or sent.request.hash)
+            if times > 1 or (sent.result == OK and not times):
+                self.fleet.problem(f"{self.identifier}: {sent.id} was answered with {sent.result}, made {times} times")
+
+
+def _new_tag(name: str) -> TableCommit:
+    tag = {"action": "set-snapshot-ref", "ref-name": name, "type": "tag", "snapshot-id": 1}
+    return commit(tag, require=(at_snapshot(None, name),))
+
+
 class DeltaWriters(TableClients):
     """Commits of a Delta table, with reports of what was published."""
 
@@ -201,14 +253,14 @@ class DeltaWriters(TableClients):
         self.sent.append(Sent(number, answer.result, self.fleet.loop.time(), sent._replace(hash=name)))
 
     async def _publish(self, lake: Lake, known: DeltaTable, upto: int) -> None:
-        for commit in known.commits:
-            if 0 < commit.version <= upto:
+        for one in known.commits:
+            if 0 < one.version <= upto:
                 with contextlib.suppress(SwapLost):  # Published before.
-                    await lake.locations.create(published_location(known, commit.version), commit.file_name.encode())
+                    await lake.locations.create(published_location(known, one.version), one.file_name.encode())
 
     async def _chain(self, lake: Lake, found: DeltaTable) -> set[str]:
         """The files of all versions, by the receipts and the record; the newest commits may still lack a receipt."""
-        by_version = {commit.version: commit.file_name for commit in found.commits}
+        by_version = {one.version: one.file_name for one in found.commits}
         for listed in await list_all(lake.store, lake.layout.events_folder()):
             if lake.layout.parse_receipt(listed.key).family == "delta":
                 stored = await lake.store.get(listed.key)

@@ -41,6 +41,14 @@ def test_fifty_servers_share_one_store() -> None:
     assert report.counts["starts"] >= 50
 
 
+def test_batches_of_two_servers_under_faults_make_every_commit_once() -> None:
+    report = simulate(Plan(seed=3, servers=2, groups=2, epochs=5, works=("batches", "upkeep"), calm_seconds=4.0))
+
+    check(report)
+    assert report.counts["kills"]
+    assert report.counts["ok"] > 50
+
+
 def test_without_faults_no_request_is_left_undecided() -> None:
     report = simulate(Plan(seed=1, servers=3, groups=1, epochs=4, faults=()))
 
@@ -78,7 +86,7 @@ def test_a_failure_shrinks_to_a_small_plan() -> None:
 def test_a_rule_left_out_is_found(rule: str) -> None:
     for seed in range(1, MUTATION_SEEDS_MAX + 1):
         with MUTATIONS[rule]():
-            report = simulate(rough_plan(seed))
+            report = simulate(rough_plan(seed, "batches" if rule.startswith("B") else "names"))
         if report.problems:
             return
     pytest.fail(f"{MUTATION_SEEDS_MAX} runs without the rule found nothing")

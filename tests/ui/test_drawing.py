@@ -13,8 +13,8 @@ from sandur.server.ui.drawing.graphs import (
     ordered_layers,
     snapshot_graph,
 )
-from sandur.server.ui.drawing.plots import bar_plot, step_plot
-from sandur.server.ui.texts import age_text, bytes_text, count_text, signed_text, time_text
+from sandur.server.ui.drawing.plots import bar_plot, step_plot, version_plot
+from sandur.server.ui.texts import age_text, bytes_text, count_text, duration_text, file_name, signed_text, time_text
 from tests.ui.html import parse
 
 
@@ -22,8 +22,27 @@ def test_a_step_plot_stays_at_a_value_until_the_next_one() -> None:
     drawn = parse(str(step_plot([(0, 0), (50, 10), (100, 5)], label="rows", text=count_text)))
 
     path = drawn.one("path", class_="line-1").attributes["d"]
-    assert path == "M64.0 144.0H346.0V12.0H628.0V78.0"
+    assert path == "M64.0 144.0H337.8V12.0H611.6V78.0H628.0"
     assert drawn.one("svg").attributes["aria-label"] == "rows"
+
+
+def test_times_of_one_day_are_shown_with_the_time_of_day() -> None:
+    within_a_day = parse(str(step_plot([(1, 1), (60_000, 2)], label="rows", text=count_text)))
+    over_days = parse(str(step_plot([(1, 1), (90_000_000, 2)], label="rows", text=count_text)))
+
+    assert [one.text for one in within_a_day.every("text")][2:] == ["1970-01-01 00:00:00", "1970-01-01 00:01:00"]
+    assert [one.text for one in over_days.every("text")][2:] == ["1970-01-01", "1970-01-02"]
+
+
+def test_a_plot_by_version_has_each_version_in_the_middle_of_its_step() -> None:
+    """The slider below has its first version at the left end and its last one at the right end."""
+    points = [(1, 10), (2, 20), (4, 5)]
+    drawn = parse(str(version_plot(points, (0, 4), label="rows", text=count_text, at=1)))
+
+    assert drawn.one("path", class_="line-1").attributes["d"] == "M134.5 78.0H275.5V12.0H557.5V111.0H628.0"
+    assert drawn.one("path", class_="now").attributes["transform"] == "translate(141.0 0)"
+    assert [one.text for one in drawn.every("text")][2:] == ["version 0", "version 4"]
+    assert not version_plot(points[:1], (0, 4), label="rows", text=count_text)
 
 
 def test_a_plot_of_one_point_is_empty() -> None:
@@ -69,7 +88,7 @@ def test_boxes_with_a_page_are_links_and_others_are_not() -> None:
 
     assert drawn.links() == ["/ui/a"]
     assert len(list(drawn.every("rect"))) == 2
-    assert drawn.one("path").has("class_", "declared")
+    assert drawn.one("path", class_="edge").has("class_", "declared")
 
 
 def test_a_branch_has_a_lane_of_its_own() -> None:
@@ -123,3 +142,14 @@ def test_times_beyond_the_calendar_are_shown_as_its_end() -> None:
 )
 def test_partition_values_are_shown_as_people_read_them(transform: str, value: object, text: str) -> None:
     assert partition_text(transform, value) == text
+
+
+def test_durations_of_one_part_are_words() -> None:
+    given = ("P5D", "P1D", "PT2H", "PT30M", "P1DT2H", "forever")
+
+    assert [duration_text(one) for one in given] == ["5 days", "1 day", "2 hours", "30 minutes", "P1DT2H", "forever"]
+
+
+def test_a_file_is_shown_by_its_path_below_the_data_of_its_table() -> None:
+    assert file_name("s3://b/data/t/data/country=IS/a.parquet") == "country=IS/a.parquet"
+    assert file_name("s3://b/t/part-0.parquet") == "t/part-0.parquet"

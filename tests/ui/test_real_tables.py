@@ -142,6 +142,9 @@ def test_rows_are_shown_when_they_are_wanted(client: httpx.Client) -> None:
     assert not before.rows()
     assert before.one("section", class_="part").attributes["data-part"].endswith("only=rows")
     assert len(after.rows()) == 2
+    heads = [one.text for one in after.every("th")]
+    assert heads[0] == "id bigint"
+    assert "Column(" not in "".join(heads)
 
 
 def post_fields(page: Element) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from sandur.catalog.privileges import OPEN
+from sandur.catalog.security.privileges import OPEN
 from sandur.server.ui.routes import ROUTES
 from sandur.storage.memory import MemoryStore
 from tests.events.deliveries import SEALING_KEY

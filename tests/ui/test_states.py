@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sandur.catalog.privileges import OPEN
+from sandur.catalog.security.privileges import OPEN
 from sandur.errors import Busy, Conflict, Expired, OutcomeUnknown, SandurError, Unavailable, Unsupported
 from sandur.server.app import App, Dialect, Route, Router
 from sandur.server.context import Call
@@ -98,7 +98,9 @@ async def test_published_data_says_from_when_it_is_and_when_that_is_long_ago(
     catalogs: Catalogs, age_ms: int, *, is_stale: bool
 ) -> None:
     store, clock = MemoryStore(), FixedClock()
-    client = await catalogs.open_with(Settings(store="memory:", log_level="error"), store, clock=clock)
+    # Whatever sleeps in the background would advance the clock.
+    settings = Settings(store="memory:", log_level="error", janitors=False, deliveries=False)
+    client = await catalogs.open_with(settings, store, clock=clock)
     await publish(store, {"commits": [], "tables": [], "columns": []}, published_ms=clock.now_ms() - age_ms)
 
     for path in ("/ui", "/ui/activity", "/ui/search?q=a"):

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sandur.catalog.access_boundaries import BOUNDARY_CHARS_MAX, Directory, access_boundary, azure_directory
-from sandur.catalog.storage_profiles import AccessScope
+from sandur.catalog.credentials.access_boundaries import BOUNDARY_CHARS_MAX, Directory, access_boundary, azure_directory
+from sandur.catalog.credentials.profiles import AccessScope
 from sandur.errors import Invalid, Unsupported
 from tests.servers.access_boundary import NotAnExpression, Request, evaluate, is_allowed, parse_boundary
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandur.catalog.access_policies import S3_POLICY_CHARS_MAX, access_scope, s3_policy
-from sandur.catalog.storage_profiles import AccessScope
+from sandur.catalog.credentials.access_policies import S3_POLICY_CHARS_MAX, access_scope, s3_policy
+from sandur.catalog.credentials.profiles import AccessScope
 from sandur.errors import Unsupported
 from tests.unit.iam import allows
 

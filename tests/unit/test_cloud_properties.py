@@ -1,7 +1,7 @@
 """The properties by which clients use credentials of Google and Azure."""
 
-from sandur.catalog.credential_properties import iceberg_properties
-from sandur.catalog.storage_profiles import AccessScope, StorageCredential, StorageProfile
+from sandur.catalog.credentials.profiles import AccessScope, StorageCredential, StorageProfile
+from sandur.catalog.credentials.properties import iceberg_properties
 
 TOKEN = "confined"  # noqa: S105 - not a secret
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandur.catalog import lineage
-from sandur.catalog.lineage import Facts, LineageRecord, facts_of, merge_facts, record_id
-from sandur.catalog.lineage_runs import RunLineage, reference_of, run_of
+from sandur.catalog.lineage import events as lineage
+from sandur.catalog.lineage.events import Facts, LineageRecord, facts_of, merge_facts, record_id
+from sandur.catalog.lineage.runs import RunLineage, reference_of, run_of
 from tests.fakes.openlineage import Json, dataset, dataset_event, input_field, job_event, run_event
 
 SERVER = "http://catalog:8181/iceberg"

@@ -159,17 +159,17 @@ async def test_no_record_goes_back_to_an_old_form_if_the_format_is_read_late() -
 
 async def test_a_cell_refuses_to_change_a_record_of_a_later_major() -> None:
     store = MemoryStore()
-    await store.put(KEY, b'{"v":4,"name":"red"}', expected=ABSENT)
+    await store.put(KEY, b'{"v":9,"name":"red"}', expected=ABSENT)
 
     with pytest.raises(NewerRecord):
         await cell(store).update(lambda _: Colour(name="blue"), is_idempotent=True)
 
-    assert await stored(store) == {"v": 4, "name": "red"}
+    assert await stored(store) == {"v": 9, "name": "red"}
 
 
 async def test_a_store_of_a_later_major_is_refused_with_both_versions() -> None:
     store = MemoryStore()
-    await Cell(store, STORE_FORMAT, StoreFormat, FixedClock()).create(StoreFormat(major=4, minor=2, state="steady"))
+    await Cell(store, STORE_FORMAT, StoreFormat, FixedClock()).create(StoreFormat(major=9, minor=2, state="steady"))
 
-    with pytest.raises(Unfit, match=rf"version 4\.2, and this Sandur knows versions up to {NEWEST}: upgrade it"):
+    with pytest.raises(Unfit, match=rf"version 9\.2, and this Sandur knows versions up to {NEWEST}: upgrade it"):
         await RecordForm(store).read()

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import math
 import random  # noqa: TID251 - seeded
 import statistics
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from statistics import NormalDist
 
 import pytest
 
@@ -95,3 +97,15 @@ async def test_a_throttled_request_gets_slow_down_and_does_not_reach_the_store()
 
     assert reached == []
     assert all(answer.startswith(b"HTTP/1.1 503") and b"<Code>SlowDown</Code>" in answer for answer in found)
+
+
+def test_a_round_of_several_calls_ends_with_its_slowest() -> None:
+    latency = Latency(20, 60)
+    deviation = math.log(3) / 2.326
+
+    one, two, both = (latency.median_rounds(widths) for widths in ((1,), (2,), (2, 1)))
+
+    assert one == pytest.approx(1, abs=0.02)
+    assert two == pytest.approx(math.exp(deviation * NormalDist().inv_cdf(math.sqrt(0.5))), abs=0.02)
+    assert two + one < both < two + 2 * one
+    assert latency.median_rounds((2, 1)) == both, "seeded"

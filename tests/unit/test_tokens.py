@@ -9,9 +9,9 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from msgspec.structs import replace
 
-from sandur.catalog.provider_claims import bearer_claims, external_id
-from sandur.catalog.security import Actor, Caller
-from sandur.catalog.tokens import (
+from sandur.catalog.security.manifest import Actor, Caller
+from sandur.catalog.security.provider_claims import bearer_claims, external_id
+from sandur.catalog.security.tokens import (
     ANNOUNCED_MS,
     AUDIENCE,
     ROTATION_MS,

@@ -6,10 +6,10 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from sandur.catalog.privileges import Rule, Verdict
-from sandur.catalog.restrictions import TableRestrictions
-from sandur.catalog.security import Decision, Group, ObjectGrants, Principal
-from sandur.catalog.storage_profiles import ClientAccess
+from sandur.catalog.credentials.profiles import ClientAccess
+from sandur.catalog.security.manifest import Decision, Group, ObjectGrants, Principal
+from sandur.catalog.security.privileges import Rule, Verdict
+from sandur.catalog.security.restrictions import TableRestrictions
 
 AuditKind = Literal["read", "change", "credential", "login", "security", "denial", "unauthenticated", "loss"]
 """`security`: a change of principals, groups, grants or owners. `login`: a token was requested. `loss`: records of this
@@ -110,6 +110,7 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     changes: tuple[AuditedChange, ...] = ()
     credentials: AuditedCredentials | None = None
     sampled: float | None = None
+    trace_id: str = ""
     lost: dict[str, int] = {}
     id: str = ""
 

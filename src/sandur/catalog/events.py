@@ -7,6 +7,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from sandur.catalog.identifiers import Format, Identifier, Kind
+from sandur.trace_context import traceparent
 
 
 class Source(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -15,6 +16,8 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True):
     `pipeline` is a job of Sandur, which has no principal, or a principal that an administrator marked as a pipeline.
     Every other client of the server is `rest`, and only declares its run and task. `admin` works directly on the store:
     `principal` is the user of the operating system, or the one that the command names.
+    `trace_id` is the trace of the request. `span_id` is the span that further work continues; empty if the trace is not
+    sampled.
     """
 
     kind: Literal["rest", "pipeline", "admin", "unknown"] = "unknown"
@@ -23,6 +26,13 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True):
     client: str = ""
     run_id: str = ""
     task_id: str = ""
+    trace_id: str = ""
+    span_id: str = ""
+
+    @property
+    def traceparent(self) -> str:
+        """The value of `traceparent` for work that follows from the change; empty if its trace is not sampled."""
+        return traceparent(self.trace_id, self.span_id, is_sampled=True) if self.span_id else ""
 
 
 EventKind = Literal["adopted", "created", "changed", "renamed", "dropped", "undropped"]

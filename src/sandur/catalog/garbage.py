@@ -74,7 +74,7 @@ def metadata_locations(pointer: Pointer) -> list[str]:
     """The metadata files in a pointer; empty for one that is dropped or killed."""
     if pointer.state in {"dropped", "purging", "killed"}:
         return []
-    heads = [pointer.head, pointer.pending.head if pointer.pending else None]
+    heads = [pointer.head, *pointer.passed, pointer.pending.head if pointer.pending else None]
     return [head.metadata_location for head in heads if head]
 
 

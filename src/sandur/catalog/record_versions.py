@@ -23,10 +23,16 @@ FIRST: Final = FormatVersion(1, 0)
 WITH_EVENTS: Final = FormatVersion(2, 0)
 """From this version on, records carry events, and a dropped table may come back."""
 
-NEWEST: Final = FormatVersion(3, 0)
-"""The version of new stores: catalogs and namespaces may be renamed. Older stores get it by `sandur upgrade` (V4)."""
+WITH_RENAMES: Final = FormatVersion(3, 0)
+"""From this version on, catalogs and namespaces may be renamed."""
 
-MINORS: Final = {version.major: version.minor for version in (FIRST, WITH_EVENTS, NEWEST)}
+WITH_BATCHES: Final = FormatVersion(4, 0)
+"""From this version on, one swap of a pointer may make several commits. An older server would lose their proof."""
+
+NEWEST: Final = WITH_BATCHES
+"""The version of new stores. Older stores get it by `sandur upgrade` (V4)."""
+
+MINORS: Final = {version.major: version.minor for version in (FIRST, WITH_EVENTS, WITH_RENAMES, NEWEST)}
 """The newest minor that this program knows, by major."""
 
 

@@ -201,11 +201,18 @@ class _Bound(Record, frozen=True, kw_only=True):
     swept: str = ""
 
 
+PASSED_MAX: Final = 16
+
+
 class Pointer(_Bound, frozen=True, kw_only=True):
     """Which metadata file of an Iceberg table or view is current.
 
     `object_id` is the id that grants name: the server chose it, unlike the uuid (A3). Older records have no
     `created_ms` and `created_by`; who changed the table last is in the source of its head.
+
+    `passed` are the commits that the last swap of the head made before the head itself, oldest first, at most
+    PASSED_MAX: a batch of commits is one swap. They are proof, as the head is (B3). Who moves the head first writes the
+    receipts of all of them (B4); a swap that keeps the head keeps them.
     """
 
     format: Literal["iceberg"] = "iceberg"
@@ -213,6 +220,7 @@ class Pointer(_Bound, frozen=True, kw_only=True):
     created_ms: int = 0
     created_by: str = ""
     head: Head | None = None
+    passed: tuple[Head, ...] = ()
     pending: Pending | None = None
 
 

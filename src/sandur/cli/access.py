@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from sandur.catalog.privileges import PRIVILEGES, SECURABLE_TYPES, SecurableType
+from sandur.catalog.security.privileges import PRIVILEGES, SECURABLE_TYPES, SecurableType
 from sandur.cli.flags import ServerFlags
 from sandur.cli.login import fetch, run_on_server
 from sandur.cli.output import print_json, print_rows, say

@@ -14,7 +14,7 @@ from typing import Any, Final
 import uvicorn
 from msgspec.structs import replace
 
-from sandur.catalog.security import Caller
+from sandur.catalog.security.manifest import Caller
 from sandur.cli.configuration import s3_store
 from sandur.clock import Clock, SystemClock
 from sandur.errors import Unavailable

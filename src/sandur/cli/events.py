@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from sandur.catalog.feed_events import EventFilter, event_json, filter_of
+from sandur.catalog.event_feed.events import EventFilter, event_json, filter_of
 from sandur.cli.flags import ServerFlags
 from sandur.cli.login import fetch, run_on_server
 from sandur.cli.output import print_json, print_rows, say

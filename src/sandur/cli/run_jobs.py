@@ -75,11 +75,16 @@ def run_jobs(name: str, options: RunOptions, *, opened: OpenSession = open_sessi
 
 
 def spark_options(name: str, settings: Settings, options: RunOptions) -> Mapping[str, str]:
-    """The options that the session needs from its start; only maintenance that changes tables needs packages."""
-    if not {ALL, MAINTAIN.name}.intersection(name.split(",")) or options.dry_run:
+    """The options that the session needs from its start; only maintenance that changes tables needs packages.
+
+    The pipeline does not load them for system tables alone: it must start where packages cannot be loaded.
+    """
+    names = name.split(",")
+    if not {ALL, MAINTAIN.name}.intersection(names) or options.dry_run:
         return {}
     needs = engine_needs(settings)
-    return session_options(settings, with_delta=needs.has_delta) if needs.is_needed else {}
+    is_needed = needs.is_needed or (needs.has_own and ALL not in names)
+    return session_options(settings, with_delta=needs.has_delta) if is_needed else {}
 
 
 def run_pipeline(every: str, options: RunOptions) -> None:

@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple, TypeVar
 from rich.console import Console
 from rich.table import Table
 
+from sandur.catalog.credentials.server_rights import server_rights
 from sandur.catalog.events import Source
-from sandur.catalog.principals import ADMIN
 from sandur.catalog.records import Catalog, Request
-from sandur.catalog.server_rights import server_rights
+from sandur.catalog.security.principals import ADMIN
 from sandur.clock import SystemClock
 from sandur.errors import BadRequest, Unavailable, Unfit
 from sandur.operations.access import by_current_names

@@ -31,11 +31,15 @@ RETENTION: Final = "delta.deletedFileRetentionDuration"
 
 
 class DeletionVector(msgspec.Struct, frozen=True, rename="camel"):
-    """Where the deletion vector of a file is: in the log (`i`), in a file of the table (`u`), or at a path (`p`)."""
+    """Where the deletion vector of a file is: in the log (`i`), in a file of the table (`u`), or at a path (`p`).
+
+    `cardinality` is the number of deleted rows.
+    """
 
     storage_type: str
     path_or_inline_dv: str
     offset: int | None = None
+    cardinality: int = 0
 
 
 class FileAction(msgspec.Struct, frozen=True, rename="camel"):

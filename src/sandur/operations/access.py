@@ -12,10 +12,8 @@ from typing import Final, Literal, TypeVar
 from sandur.catalog.aliases import NO_ALIASES, Aliases
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Entry, Place, entry_named, place_of, segment_at
-from sandur.catalog.privileges import READ_DATA, WRITE_DATA, Chain, Link, Rule, SecurableType
 from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Pointer
-from sandur.catalog.restrictions import refusal
-from sandur.catalog.security import (
+from sandur.catalog.security.manifest import (
     Access,
     Authority,
     SecurityManifest,
@@ -24,6 +22,8 @@ from sandur.catalog.security import (
     Viewer,
     shard_of,
 )
+from sandur.catalog.security.privileges import READ_DATA, WRITE_DATA, Chain, Link, Rule, SecurableType
+from sandur.catalog.security.restrictions import refusal
 from sandur.errors import (
     BadRequest,
     Busy,

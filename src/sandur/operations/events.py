@@ -10,12 +10,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from sandur.catalog.credentials.registry import StorageRegistry
 from sandur.catalog.events import CatalogEvent, EventKind, EventSubject, Source, next_event
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.record_versions import WITH_EVENTS, Record
 from sandur.catalog.records import BoundRecord, Catalog, DeltaTable, ModelVersion, NameRecord, Pointer, Securable
-from sandur.catalog.security import SecurityManifest
-from sandur.catalog.storage_registry import StorageRegistry
+from sandur.catalog.security.manifest import SecurityManifest
 from sandur.operations.lake import Lake
 
 R = TypeVar("R", bound=Record)

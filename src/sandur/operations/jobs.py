@@ -106,7 +106,7 @@ async def _published(lake: Lake) -> list[JobRow]:
             name=name,
             state="look" if name == _QUARANTINE and dataset.rows else "published",
             at_ms=manifest.published_ms,
-            detail=f"{dataset.rows} rows, sequence {dataset.sequence}",
+            detail=f"{dataset.rows:,} row{'' if dataset.rows == 1 else 's'}, sequence {dataset.sequence}",
         )
         for name, dataset in sorted(manifest.datasets.items())
     ]

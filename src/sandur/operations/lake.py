@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from sandur.catalog.aliases import NO_ALIASES, Aliases
+from sandur.catalog.credentials.registry import StorageRegistry
 from sandur.catalog.identifiers import Format, Identifier, Namespace
 from sandur.catalog.index import Manifest, Scope, Segment
 from sandur.catalog.location_claims import LocationClaim, LocationsComplete
@@ -31,8 +32,7 @@ from sandur.catalog.records import (
     Stage,
     Transaction,
 )
-from sandur.catalog.security import Access, SecurityManifest
-from sandur.catalog.storage_registry import StorageRegistry
+from sandur.catalog.security.manifest import Access, SecurityManifest
 from sandur.clock import Clock
 from sandur.errors import Unfit
 from sandur.operations.incidents import LOGGED, Incidents

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from sandur.catalog.privileges import Chain, Link
-from sandur.catalog.storage_registry import location_covering
+from sandur.catalog.credentials.registry import location_covering
+from sandur.catalog.security.privileges import Chain, Link
 from sandur.errors import NotFound
 from sandur.operations.access import may_see, read_authority, require
 from sandur.operations.lake import Lake

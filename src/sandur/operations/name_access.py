@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.locations import is_within, normalize_location
-from sandur.catalog.privileges import Chain, Link
 from sandur.catalog.records import BoundRecord, Pointer
-from sandur.catalog.security import Authority
+from sandur.catalog.security.manifest import Authority
+from sandur.catalog.security.privileges import Chain, Link
 from sandur.errors import Busy, Hidden, NotFound
 from sandur.operations.access import (
     READS_MAX,

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from sandur.catalog.events import EventSubject
 from sandur.catalog.identifiers import Identifier, parse_full_name, parse_schema_name
 from sandur.catalog.maintenance.policies import (
+    SYSTEM,
     Field,
     MergedPolicy,
     PolicyEdit,
@@ -17,9 +18,9 @@ from sandur.catalog.maintenance.policies import (
     edited_policy,
     merged_policy,
 )
-from sandur.catalog.privileges import SecurableType
 from sandur.catalog.records import DeltaTable, Pointer, Request
-from sandur.catalog.security import Authority
+from sandur.catalog.security.manifest import Authority
+from sandur.catalog.security.privileges import SecurableType
 from sandur.errors import Invalid
 from sandur.operations.access import Security, require
 from sandur.operations.containers.records import RecordChange
@@ -32,6 +33,11 @@ from sandur.storage.cell import Cell, Versioned, gather_all
 
 WORKSPACE: Final = "workspace"
 """The id and the name of the outermost scope."""
+SYSTEM_NAMESPACE: Final = "system"
+"""The namespace of the pipeline's own tables, in the default catalog."""
+
+_CONTAINERS: Final = 2
+"""Workspace and catalog come before the scopes of a namespace."""
 
 _NAMES: Final[Mapping[SecurableType, str]] = {"catalog": "catalog", "schema": "namespace", "table": "table"}
 
@@ -51,10 +57,11 @@ async def load_policy(lake: Lake, type_: SecurableType, full_name: str) -> Scope
     scopes = [(WORKSPACE, WORKSPACE), *_scopes(target, full_name)]
     records = await gather_all([_cell(lake, scope_id).read() for scope_id, _ in scopes])
     policies = [
-        ScopePolicy(name, found.value.values, found.value.locked)
+        ScopePolicy(name, found.value.values if found else {}, found.value.locked if found else ())
         for (_, name), found in zip(scopes, records, strict=True)
-        if found
     ]
+    if f"{full_name}.".startswith(f"{lake.settings.default_catalog}.{SYSTEM_NAMESPACE}."):
+        policies.insert(_CONTAINERS, SYSTEM)
     own = records[-1].value if records[-1] else PolicyRecord(scope_id=scopes[-1][0])
     return ScopeView(own.values, own.locked, merged_policy(policies, await _properties(lake, target)))
 

@@ -6,8 +6,8 @@ belongs to one moment. Files never change, so they are read once.
 
 import asyncio
 import io
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -78,7 +78,19 @@ class CorePointer(Record, frozen=True, kw_only=True):
 
 DATASET_BYTES_MAX: Final = 256 << 20
 """The compressed size up to which a server reads a dataset. Larger ones are for engines."""
+BYTES_PER_PLACE: Final = 200
+"""About what the id of a table takes in memory, with the number of its row."""
 _FILES_AT_ONCE: Final = 8
+
+
+class Sized(Protocol):
+    """A value with the size that it takes in memory."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+P = TypeVar("P", bound=Sized)
 
 
 class PublishedDatasets:
@@ -88,8 +100,8 @@ class PublishedDatasets:
         self._lake = lake
         self._cell = Cell(lake.store, lake.layout.core_manifest(), CorePointer, lake.clock)
         self._manifest: tuple[str, CoreManifest] = ("", CoreManifest())
-        self._tables: BytesLruCache[tuple[str, int, tuple[str, ...]], pa.Table] = BytesLruCache(
-            lake.settings.published_cache_bytes_max, size_of=lambda table: max(table.nbytes, 1)
+        self._held: BytesLruCache[tuple[str, str, int, tuple[str, ...]], Sized] = BytesLruCache(
+            lake.settings.published_cache_bytes_max, size_of=lambda value: max(value.nbytes, 1)
         )
         self._reading = asyncio.Lock()
 
@@ -109,14 +121,31 @@ class PublishedDatasets:
 
     async def table(self, manifest: CoreManifest, name: str, columns: Sequence[str]) -> "pa.Table":
         """These columns of a dataset of a manifest; without rows if it was never published."""
+        return await self._cached(manifest, name, columns, None)
+
+    async def prepared(
+        self, manifest: CoreManifest, name: str, columns: Sequence[str], prepare: "Callable[[pa.Table], P]"
+    ) -> P:
+        """What is made from these columns, in a thread, once for each publication. It counts as the table would."""
+        made: P = await self._cached(manifest, name, columns, prepare)
+        return made
+
+    async def _cached(
+        self, manifest: CoreManifest, name: str, columns: Sequence[str], prepare: "Callable[[pa.Table], Sized] | None"
+    ) -> Any:  # noqa: ANN401 - a table, or what is made from one
         dataset = manifest.datasets.get(name, Dataset(sequence=0))
-        key = (name, dataset.sequence, tuple(columns))
+        use = prepare.__qualname__ if prepare else ""
+        key = (name, use, dataset.sequence, tuple(columns))
         async with self._reading:  # A second request for the same dataset waits for the first one's table.
-            if key not in self._tables:
-                self._tables[key] = await self._load(name, dataset, columns)
-                for old in [one for one in self._tables if one[0] == name and one[2] == key[2] and one != key]:
-                    self._tables.drop(old)
-            return self._tables[key]
+            if key in self._held:
+                return self._held[key]
+            value: Sized = await self._load(name, dataset, columns)
+            if prepare:
+                value = await asyncio.to_thread(prepare, value)
+            self._held[key] = value
+            for old in [one for one in self._held if (*one[:2], one[3]) == (name, use, key[3]) and one != key]:
+                self._held.drop(old)
+            return value
 
     async def _load(self, name: str, dataset: Dataset, columns: Sequence[str]) -> "pa.Table":
         size = sum(file.size_bytes for file in dataset.files)

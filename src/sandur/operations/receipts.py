@@ -18,10 +18,11 @@ from sandur.catalog.events import (
     event_commit_key,
 )
 from sandur.catalog.identifiers import Format, Identifier
-from sandur.catalog.records import AttemptedFile, DeltaCommit, DeltaTable, Head
+from sandur.catalog.records import AttemptedFile, DeltaCommit, DeltaTable, Head, Pointer
 from sandur.clock import uuid_v7
 from sandur.errors import SwapLost
 from sandur.operations.lake import Lake, LruCache
+from sandur.storage.cell import gather_all
 from sandur.storage.contract import ABSENT, ObjectStore, list_pages
 from sandur.storage.layout import Layout
 
@@ -267,6 +268,16 @@ class Receipts(_ReceiptWriter):
         """C5 (help): when this returns, the receipt exists; any failure is raised."""
         if commit_key_of(head) not in self._known:
             await self._write(receipt_key(self._layout, tried_of(head)), receipt_of(table_uuid, head))
+
+    async def ensure_all(self, pointer: Pointer) -> None:
+        """C5 (help), B4: as `ensure`, for the head of a pointer and all commits that its last swap passed.
+
+        Called before a swap moves the head. The caller knows that the head counts.
+        """
+        if pointer.head:
+            await self.ensure(pointer.table_uuid, pointer.head)
+        if pointer.passed:
+            await gather_all(self.ensure(pointer.table_uuid, head) for head in pointer.passed)
 
     def is_known(self, tried: AttemptedFile) -> bool:
         """Whether the receipt is known to exist, without asking the store."""

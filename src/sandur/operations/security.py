@@ -13,8 +13,7 @@ from sandur.catalog.audit import AuditedChange, ChangedObject, principal_json, r
 from sandur.catalog.events import CatalogEvent
 from sandur.catalog.record_versions import Record
 from sandur.catalog.records import Request
-from sandur.catalog.restrictions import TableRestrictions
-from sandur.catalog.security import (
+from sandur.catalog.security.manifest import (
     GROUPS,
     Authority,
     Group,
@@ -26,6 +25,7 @@ from sandur.catalog.security import (
     principals_shard,
     shard_of,
 )
+from sandur.catalog.security.restrictions import TableRestrictions
 from sandur.errors import OutcomeUnknown, Renamed
 from sandur.operations.access import NO_AUTHORITY, Security
 from sandur.operations.audit.notes import note_changes

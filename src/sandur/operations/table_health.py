@@ -10,11 +10,11 @@ from sandur.catalog.maintenance.health import Need, TableHealth, needs_of
 from sandur.catalog.maintenance.plan import Plan, plan_of
 from sandur.catalog.maintenance.policies import Policy
 from sandur.catalog.maintenance.requests import MaintenanceRequest
-from sandur.catalog.security import Authority
+from sandur.catalog.security.manifest import Authority
 from sandur.extras import pa, pc
 from sandur.operations.access import authorize_metastore, read_authority, resolve_authorized
 from sandur.operations.lake import Lake
-from sandur.operations.maintenance.planning import MEASURED, is_system, state_of
+from sandur.operations.maintenance.planning import MEASURED, state_of
 from sandur.operations.maintenance.requests import request_cell
 from sandur.operations.name_access import sees_published
 from sandur.operations.published import PublishedDatasets
@@ -63,8 +63,7 @@ async def load_table_health(lake: Lake, *, worst: int) -> HealthReport:
     published = lake.feature(PublishedDatasets)
     manifest = await published.manifest()
     table = await published.table(manifest, "table_health", _COLUMNS)
-    in_need = [row for row in table.to_pylist() if row["needs_json"] != "[]" or row["blocked"]]
-    found = [row for row in in_need if not is_system(lake, row["catalog"], row["namespace"])]
+    found = [row for row in table.to_pylist() if row["needs_json"] != "[]" or row["blocked"]]
     found.sort(key=lambda row: (-(row["benefit"] or 0.0), row["catalog"], row["namespace"], row["name"]))
     candidates = found[:TABLES_MAX]
     authority = await read_authority(lake)

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from sandur.catalog.credentials.registry import StorageRegistry
 from sandur.catalog.location_claims import LocationClaim
 from sandur.catalog.record_versions import FIRST_FORMAT, NEWEST, FormatVersion, Record, StoreFormat
 from sandur.catalog.records import (
@@ -26,9 +27,8 @@ from sandur.catalog.records import (
     Stage,
     Transaction,
 )
-from sandur.catalog.security import SecurityManifest
-from sandur.catalog.storage_registry import StorageRegistry
-from sandur.catalog.users import User
+from sandur.catalog.security.manifest import SecurityManifest
+from sandur.catalog.security.users import User
 from sandur.errors import SandurError, Unfit
 from sandur.operations.janitors.events import ensure_events
 from sandur.operations.janitors.sweep import list_layouts

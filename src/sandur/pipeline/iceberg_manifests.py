@@ -120,6 +120,7 @@ def list_entry(path: str, data: bytes, files: Sequence[DataFile], ids: SnapshotI
         min_sequence_number=ids.sequence_number,
         added_snapshot_id=ids.snapshot_id,
         added_files_count=len(files),
+        existing_files_count=0,
         added_rows_count=sum(file.rows for file in files),
     )
 

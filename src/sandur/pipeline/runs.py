@@ -16,8 +16,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sandur.catalog.lineage import LineageRecord, record_id
-from sandur.catalog.lineage_runs import OWN_NAMESPACE
+from sandur.catalog.lineage.events import LineageRecord, record_id
+from sandur.catalog.lineage.runs import OWN_NAMESPACE
 from sandur.clock import Clock, SystemClock
 from sandur.errors import BadRequest, Busy, Conflict, SandurError, Unavailable
 from sandur.operations.backlog import note_success

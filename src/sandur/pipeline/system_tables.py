@@ -3,11 +3,15 @@
 A system table holds copies of the published files, committed as to any table. The next run repairs the tables of a run
 that died before this step: it compares the files of each table with the published ones. The tables do not refer to the
 published files themselves: an engine may purge, compact or expire a table, and must not delete published files.
+
+Maintenance rewrites files of these tables, too. A table therefore names the published files whose rows it has, and a
+rewrite, which keeps all rows, does not change that.
 """
 
 import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from posixpath import basename
 from typing import Any, Final, NamedTuple
 
@@ -30,11 +34,18 @@ from sandur.iceberg.schema import Schema
 from sandur.iceberg.snapshots import BRANCH, MAIN_BRANCH, Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.types import NestedField
-from sandur.iceberg.updates import AddSchema, AddSnapshot, RemoveSnapshots, SetCurrentSchema, SetSnapshotRef
+from sandur.iceberg.updates import (
+    AddSchema,
+    AddSnapshot,
+    RemoveSnapshots,
+    SetCurrentSchema,
+    SetProperties,
+    SetSnapshotRef,
+)
 from sandur.operations.containers.catalogs import ensure_default_catalog
 from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.lake import Lake
-from sandur.operations.published import CoreManifest, Dataset
+from sandur.operations.published import CoreManifest, Dataset, PublishedFile
 from sandur.operations.receipts import commit_key
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
@@ -50,6 +61,7 @@ from sandur.pipeline.iceberg_manifests import (
     list_entry,
 )
 from sandur.pipeline.job import JobContext, WrittenTable
+from sandur.pipeline.maintenance.engine import session_refusal
 from sandur.pipeline.tables import SHAPES, Shape
 from sandur.pipeline.tasks import record_batch, run_per_item
 from sandur.pipeline.transforms.commits import SYSTEM_TABLES
@@ -59,7 +71,12 @@ from sandur.storage.contract import portions
 NAMESPACE: Final = "system"
 MARK: Final = "pipeline.dataset"
 """The property that marks a table as the pipeline's; a table of the same name without it is left alone."""
+FILES: Final = "pipeline.files"
+"""The property with the first published files, in their order, whose rows a table has: their number and their hash."""
 SNAPSHOTS_KEPT: Final = 20
+SNAPSHOTS_MAX: Final = 400
+"""Maintenance expires snapshots by their age; with more than this, and without maintenance, the pipeline does it."""
+_SEQUENCE: Final = "published-sequence"
 
 
 class Copy(NamedTuple):
@@ -71,14 +88,18 @@ class Copy(NamedTuple):
 
 
 class _Growth(NamedTuple):
-    """The next snapshot of a table: the manifests to keep, the files to add, and those of them to copy first."""
+    """The next snapshot of a table: the manifests to keep with the bytes of their files, the files to add, those of
+    them to copy first, and what it then holds.
+    """
 
     shape: Shape
     metadata: TableMetadata
     sequence: int
     kept: Sequence[ManifestFile]
+    kept_bytes: int
     files: Sequence[DataFile]
     copies: Sequence[Copy]
+    content: str
 
 
 def refresh(context: JobContext, manifest: CoreManifest, shapes: Sequence[Shape]) -> Sequence[str]:
@@ -135,23 +156,49 @@ async def _plan(context: JobContext, shape: Shape, dataset: Dataset | None) -> _
 
 
 async def _next_growth(context: JobContext, shape: Shape, metadata: TableMetadata, dataset: Dataset) -> _Growth | None:
-    current = next((one for one in metadata.snapshots if one.snapshot_id == metadata.current_snapshot_id), None)
+    current = metadata.current_snapshot
     manifests = await _manifests(context.lake, current)
     held = [file for one in manifests for file in await _data_files(context.lake, one.manifest_path)]
+    by_name = {basename(file.path): file for file in held}
     wanted = {basename(file.key): file for file in dataset.files}
-    held_by_name = {basename(file.path): file for file in held}
-    if held_by_name.keys() == wanted.keys():
+    known = _known_files(metadata, current, dataset) or by_name.keys()
+    if known == wanted.keys():
         return None
-    only_grows = held_by_name.keys() <= wanted.keys()
-    missing = wanted.keys() - held_by_name.keys()
-    folder = f"{metadata.location}/data"
-    files = [
-        held_by_name.get(name) or DataFile(f"{folder}/{name}", file.rows, file.size_bytes)
-        for name, file in sorted(wanted.items())
-        if not only_grows or name in missing
-    ]
-    copies = [Copy(wanted[name].key, f"{folder}/{name}", wanted[name].size_bytes) for name in sorted(missing)]
-    return _Growth(shape, metadata, dataset.sequence, manifests if only_grows else (), files, copies)
+    content = _content(dataset.files)
+    if known <= wanted.keys():
+        files, copies = _new_files(metadata, [wanted[name] for name in sorted(wanted.keys() - known)])
+        live, live_bytes = [one for one in manifests if one.live_files != 0], sum(file.size_bytes for file in held)
+        return _Growth(shape, metadata, dataset.sequence, live, live_bytes, files, copies, content)
+    files, copies = _new_files(metadata, [wanted[name] for name in sorted(wanted.keys() - by_name.keys())])
+    files = [*(by_name[name] for name in sorted(wanted.keys() & by_name.keys())), *files]
+    return _Growth(shape, metadata, dataset.sequence, (), 0, files, copies, content)
+
+
+def _new_files(metadata: TableMetadata, published: Sequence[PublishedFile]) -> tuple[list[DataFile], list[Copy]]:
+    """The files of a table that published files become, and how they are copied."""
+    copies = [Copy(one.key, f"{metadata.location}/data/{basename(one.key)}", one.size_bytes) for one in published]
+    files = [DataFile(copy.location, one.rows, copy.size_bytes) for copy, one in zip(copies, published, strict=True)]
+    return files, copies
+
+
+def _content(files: Sequence[PublishedFile]) -> str:
+    names = "\n".join(basename(file.key) for file in files)
+    return f"{len(files)}:{hashlib.sha256(names.encode()).hexdigest()}"
+
+
+def _known_files(metadata: TableMetadata, current: Snapshot | None, dataset: Dataset) -> AbstractSet[str] | None:
+    """The names of the published files whose rows a table has, in whatever files; None if its own files must tell.
+
+    A dataset grows at its end. Of other snapshots than our own, only a rewrite with as many rows has the same content.
+    """
+    number, _, _ = metadata.properties.get(FILES, "").partition(":")
+    files = dataset.files[: int(number)] if number.isascii() and number.isdecimal() else ()
+    summary = (current.summary if current else None) or {}
+    is_same = _SEQUENCE in summary or summary.get("operation") == "replace"
+    has_rows = summary.get("total-records") == str(sum(file.rows for file in files))
+    if not is_same or not has_rows or _content(files) != metadata.properties.get(FILES):
+        return None
+    return {basename(file.key) for file in files}
 
 
 def _copy_files(context: JobContext, copies: Sequence[Copy]) -> None:
@@ -185,7 +232,9 @@ async def _grow(context: JobContext, growth: _Growth) -> str | None:
     identifier = _identifier(context, growth.shape)
     try:
         metadata = (await current_document(context.lake, identifier)).metadata
-        await expire_snapshots(context.lake, identifier, metadata, _request(context, f"expire {growth.shape.name}"))
+        most = 2 * SNAPSHOTS_KEPT if session_refusal(context.spark) else SNAPSHOTS_MAX
+        if len(metadata.snapshots) >= most:
+            await expire_snapshots(context.lake, identifier, metadata, _request(context, f"expire {growth.shape.name}"))
     except SandurError as error:
         return f"table {NAMESPACE}.{growth.shape.name}: old snapshots were not removed: {error}"
     return None
@@ -232,7 +281,7 @@ async def _data_files(lake: Lake, manifest: str) -> Sequence[DataFile]:
 
 
 async def _commit_snapshot(context: JobContext, growth: _Growth) -> None:
-    shape, metadata, _, kept, files, _ = growth
+    shape, metadata, kept, files = growth.shape, growth.metadata, growth.kept, growth.files
     ids = SnapshotIds(
         snapshot_id=int(context.clock.new_uuid().replace("-", ""), 16) >> 65,
         parent_id=metadata.current_snapshot_id,
@@ -263,6 +312,7 @@ async def _commit_snapshot(context: JobContext, growth: _Growth) -> None:
             AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=metadata.current_snapshot_id),
         ),
         updates=(
+            SetProperties(updates={FILES: growth.content}),
             AddSnapshot(snapshot=snapshot),
             SetSnapshotRef(ref_name=MAIN_BRANCH, snapshot_id=ids.snapshot_id, type=BRANCH),
         ),
@@ -274,7 +324,7 @@ async def _commit_snapshot(context: JobContext, growth: _Growth) -> None:
             table_uuid=metadata.table_uuid or "",
             snapshot_id=ids.snapshot_id,
             commit_key=commit_key(done.metadata_location or ""),
-            rows=sum(manifest.added_rows_count or 0 for manifest in manifests),
+            rows=_rows(manifests),
         )
     )
 
@@ -285,10 +335,16 @@ def _summary(growth: _Growth, manifests: Sequence[ManifestFile]) -> dict[str, st
         "operation": "overwrite" if replaces else "append",
         "added-data-files": str(len(growth.files)),
         "added-records": str(sum(file.rows for file in growth.files)),
-        "total-data-files": str(sum(manifest.added_files_count or 0 for manifest in manifests)),
-        "total-records": str(sum(manifest.added_rows_count or 0 for manifest in manifests)),
-        "published-sequence": str(growth.sequence),
+        "total-data-files": str(sum(manifest.live_files or 0 for manifest in manifests)),
+        "total-records": str(_rows(manifests)),
+        "total-files-size": str(growth.kept_bytes + sum(file.size_bytes for file in growth.files)),
+        "total-delete-files": "0",
+        _SEQUENCE: str(growth.sequence),
     }
+
+
+def _rows(manifests: Sequence[ManifestFile]) -> int:
+    return sum((manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0) for manifest in manifests)
 
 
 async def expire_snapshots(

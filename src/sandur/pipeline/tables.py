@@ -330,7 +330,7 @@ AUDIT: Final = shape(
     decision string!, reason string, detail string, manifest_number long, status int!, outcome string!,
     is_replay boolean!, idempotency_key_hash string, declared_agent string, declared_trace_id string,
     declared_run_id string, declared_task_id string, further_decisions_json string, changes_json string,
-    credentials_json string, sampled double, lost_json string
+    credentials_json string, sampled double, lost_json string, trace_id string
     """,
     key="time id",
 )

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
+from sandur.catalog.security.privileges import AUTHENTICATED, OPEN, Needs
 from sandur.errors import SandurError
 from sandur.server.authentication.authenticator import Authenticator
 from sandur.server.context import Call

@@ -18,8 +18,8 @@ from sandur.catalog.audit import (
     audited_decision,
     privilege_text,
 )
-from sandur.catalog.privileges import OPEN, Needs
-from sandur.catalog.security import Access, Decision
+from sandur.catalog.security.manifest import Access, Decision
+from sandur.catalog.security.privileges import OPEN, Needs
 from sandur.errors import Forbidden, Hidden, OutcomeUnknown, SandurError, Unauthenticated
 from sandur.operations.audit.notes import NO_NOTES, Notes
 from sandur.operations.audit.trail import AuditTrail, layout_of_workspace
@@ -27,6 +27,7 @@ from sandur.server.http import Refused, Scope
 from sandur.server.identity import DEFAULT_TENANT, DEFAULT_WORKSPACE, Identity
 from sandur.settings import Settings
 from sandur.storage.layout import LEVEL_SEPARATOR, Layout
+from sandur.trace_context import parse_context
 
 _READ_METHODS: Final = ("GET", "HEAD")
 _READS: Final = frozenset(
@@ -59,7 +60,6 @@ _UNAUTHENTICATED_STATUS: Final = 401
 _FORBIDDEN_STATUS: Final = 403
 _REFUSED_STATUS: Final = 400
 _FAILED_STATUS: Final = 500
-_TRACE: Final = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _SECRET: Final = re.compile(
     r"eyJ[\w-]*\.[\w-]*\.?[\w-]*|sdr_[\w-]+|(?i:bearer|basic)[\s:=-]+[\w.~+/=-]{8,}|(?i:secret|token|password)[=:]\S*"
 )
@@ -82,6 +82,8 @@ class Exchange(msgspec.Struct, eq=False):
     status: int = _CLIENT_GONE_STATUS
     error: BaseException | None = None
     time_ms: int = 0
+    trace_id: str = ""
+    """The trace in which this server recorded the request; empty if it recorded no span."""
 
 
 class AllowedRead(msgspec.Struct, gc=False):
@@ -153,7 +155,7 @@ def record_request(trail: AuditTrail, settings: Settings, ended: Exchange) -> No
 def _allowed_read(ended: Exchange, sampled: float) -> AllowedRead | None:
     """An allowed read whose record can be built later; None if there is more to record about the request."""
     access, identity, headers, scope = ended.access, ended.identity, ended.headers, ended.scope
-    if ended.status >= _REFUSED_STATUS or ended.error or ended.notes:
+    if ended.status >= _REFUSED_STATUS or ended.error or ended.notes or ended.trace_id:
         return None
     if access is None or identity is None or len(access.decisions) != 1 or not _RARE.isdisjoint(headers):
         return None
@@ -247,6 +249,7 @@ def _record(ended: Exchange, layout: Layout, kind: AuditKind, sampled: float) ->
         notes.changes,
         notes.credentials,
         sampled if kind == "read" and sampled < 1 else None,
+        ended.trace_id,
     )
 
 
@@ -256,8 +259,8 @@ def _request_id(ended: Exchange) -> str:
 
 def trace_id_of(headers: Mapping[bytes, bytes]) -> str:
     traced = headers.get(b"traceparent")
-    found = _TRACE.match(traced) if traced else None
-    return found[1].decode() if found else ""
+    found = parse_context(traced) if traced else None
+    return found.trace_id if found else ""
 
 
 def _who(ended: Exchange) -> tuple[str, str, str, str, str]:

@@ -9,7 +9,7 @@ import msgspec
 import rfc8785
 
 from sandur.catalog.records import Request
-from sandur.catalog.security import Access
+from sandur.catalog.security.manifest import Access
 from sandur.errors import BadRequest, Incomplete
 from sandur.operations.access import with_current_names
 from sandur.operations.lake import Lake, Lakes

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from sandur.catalog.credential_properties import delta_config
+from sandur.catalog.credentials.properties import delta_config
 from sandur.catalog.records import DeltaCommit, DeltaStage
 from sandur.delta import protocol
 from sandur.delta.requests import CommitFile, Uniform, UniformIceberg

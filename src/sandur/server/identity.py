@@ -4,10 +4,11 @@ import re
 from typing import Final, Literal, NamedTuple
 
 from sandur.catalog.events import Source
-from sandur.catalog.security import ANONYMOUS, Caller
+from sandur.catalog.security.manifest import ANONYMOUS, Caller
 from sandur.errors import BadRequest
 from sandur.server.http import HttpRequest, Refused
 from sandur.settings import Settings
+from sandur.trace_context import current_trace
 
 DEFAULT_TENANT: Final = "default"
 DEFAULT_WORKSPACE: Final = "default"
@@ -71,6 +72,7 @@ def source_of(request: HttpRequest, identity: Identity) -> Source:
     What a client says about its run is a mere declaration, unless an administrator marked its principal as a pipeline.
     """
     kind: Literal["rest", "pipeline", "admin"] = "pipeline" if identity.caller.is_pipeline else "rest"
+    trace = current_trace.get()
     return Source(
         kind="admin" if identity.is_on_store else kind,
         principal=identity.principal,
@@ -78,6 +80,8 @@ def source_of(request: HttpRequest, identity: Identity) -> Source:
         client=_text(request, b"user-agent"),
         run_id=_text(request, b"x-sandur-run-id"),
         task_id=_text(request, b"x-sandur-task-id"),
+        trace_id=trace.trace_id if trace else "",
+        span_id=trace.span_id if trace and trace.is_sampled else "",
     )
 
 

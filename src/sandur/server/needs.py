@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from sandur.catalog import privileges
-from sandur.catalog.privileges import Needs
+from sandur.catalog.security import privileges
+from sandur.catalog.security.privileges import Needs
 from sandur.operations.credentials.table_access import SITUATION
 from sandur.operations.identity.principals import OTHERS
 

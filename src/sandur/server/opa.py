@@ -10,10 +10,11 @@ from typing import Final
 import httpx
 import msgspec
 
-from sandur.catalog.privileges import Needs
+from sandur.catalog.security.privileges import Needs
 from sandur.errors import Forbidden, Unavailable
 from sandur.server.context import Call
 from sandur.settings import OpaSettings, seconds_of
+from sandur.trace_context import WITH_TRACE
 
 _BODY_BYTES_MAX: Final = 64 << 10
 _ANSWER_BYTES_MAX: Final = 64 << 10
@@ -36,7 +37,9 @@ class OpaVeto:
 
     def __init__(self, settings: OpaSettings) -> None:
         self._url = settings.url
-        self._client = httpx.AsyncClient(timeout=seconds_of(settings.timeout), follow_redirects=False, trust_env=False)
+        self._client = httpx.AsyncClient(
+            timeout=seconds_of(settings.timeout), follow_redirects=False, trust_env=False, event_hooks=WITH_TRACE
+        )
 
     async def check(self, call: Call, needs: Needs) -> None:
         """Raise Forbidden if the policy refuses the request, Unavailable if it gives no valid answer."""

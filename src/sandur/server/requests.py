@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from sandur.catalog.privileges import OPEN
-from sandur.catalog.security import Access
+from sandur.catalog.security.manifest import Access
+from sandur.catalog.security.privileges import OPEN
 from sandur.clock import Clock
 from sandur.errors import BadRequest, Busy, Damaged, SandurError
 from sandur.operations.audit.notes import current_notebook
@@ -30,8 +30,9 @@ from sandur.server.metric_families import (
 )
 from sandur.server.metrics import Metrics, Rounds, current_rounds
 from sandur.server.process import RunningCatalog
-from sandur.server.traces import ids_of
+from sandur.server.traces import context_of
 from sandur.settings import Settings
+from sandur.trace_context import current_trace, parse_context
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -42,6 +43,7 @@ _SHARES: Final = 4
 """The parts of a limit of which one caller, or one body of unknown length, gets one."""
 
 TRACEPARENT: Final = b"traceparent"
+TRACESTATE: Final = b"tracestate"
 _RENAMES: Final = "rename"
 _NO_FIELDS: Final[Mapping[str, str]] = {}
 _REQUEST_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}\Z")
@@ -65,7 +67,6 @@ class RunningExchange(Exchange, kw_only=True):
     """Whom the request is counted for, by tenant and principal; None if it is not."""
     added: Headers = ()
     span: "Span | None" = None
-    trace_id: str = ""
 
 
 class UncheckedRequest(Exception):
@@ -99,12 +100,17 @@ class Requests:
         return sent.decode("ascii") if _REQUEST_ID.match(sent) else self.clock.new_id()
 
     def begin(self, exchange: RunningExchange) -> None:
-        if self._traces and (span := self._traces.begin(exchange.operation, exchange.headers)):
+        headers = exchange.headers
+        sent = headers.get(TRACEPARENT)
+        context = parse_context(sent, headers.get(TRACESTATE, b"")) if sent else None
+        if self._traces and (span := self._traces.begin(exchange.operation, context)):
             exchange.span, exchange.rounds.calls = span, []
-            exchange.trace_id, parent = ids_of(span)
-            exchange.added = (*exchange.added, (TRACEPARENT, parent))
+            context = context_of(span, context.state if context else "")
+            exchange.trace_id = context.trace_id
+            exchange.added = (*exchange.added, (TRACEPARENT, context.parent.encode()))
         elif self._keeps_calls:
             exchange.rounds.calls = []
+        current_trace.set(context)  # Also None: a task may serve several requests.
         current_rounds.set(exchange.rounds)
         if self._is_audited:
             current_notebook.set(exchange)

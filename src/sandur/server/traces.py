@@ -5,21 +5,18 @@ sends `traceparent` decides for its requests (W3C Trace Context); of the others,
 """
 
 import importlib.util
-import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sandur import __version__
 from sandur.clock import Clock
 from sandur.errors import BadRequest
 from sandur.server.metrics import StoreCall
 from sandur.settings import Settings
+from sandur.trace_context import TraceContext
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
-
-_PARENT: Final = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?\Z")
-_SAMPLED: Final = 1
 
 
 class Traces:
@@ -42,17 +39,17 @@ class Traces:
         self._trace = trace
         self._sampled, self._clock = settings.traces_sampled, clock
 
-    def begin(self, operation: str, headers: Mapping[bytes, bytes]) -> "Span | None":
-        """The span of a request; None if it is not traced."""
-        sent = _PARENT.match(headers.get(b"traceparent", b""))
+    def begin(self, operation: str, sent: TraceContext | None) -> "Span | None":
+        """The span of a request, whose client sent that context; None if it is not traced."""
         if sent is None:
             is_traced = self._clock.chance() < self._sampled
             return self._tracer.start_span(operation, kind=self._trace.SpanKind.SERVER) if is_traced else None
-        if not int(sent[3], 16) & _SAMPLED:
+        if not sent.is_sampled:
             return None
         trace = self._trace
-        flags = trace.TraceFlags(trace.TraceFlags.SAMPLED)
-        parent = trace.SpanContext(int(sent[1], 16), int(sent[2], 16), is_remote=True, trace_flags=flags)
+        flags, state = trace.TraceFlags(trace.TraceFlags.SAMPLED), trace.TraceState.from_header([sent.state])
+        ids = int(sent.trace_id, 16), int(sent.span_id, 16)
+        parent = trace.SpanContext(*ids, is_remote=True, trace_flags=flags, trace_state=state)
         context = trace.set_span_in_context(trace.NonRecordingSpan(parent))
         return self._tracer.start_span(operation, context=context, kind=trace.SpanKind.SERVER)
 
@@ -72,7 +69,7 @@ class Traces:
         self._provider.shutdown()
 
 
-def ids_of(span: "Span") -> tuple[str, bytes]:
-    """The trace id, and the `traceparent` that names this span."""
+def context_of(span: "Span", state: str = "") -> TraceContext:
+    """The context in which this span is the parent."""
     context = span.get_span_context()
-    return f"{context.trace_id:032x}", f"00-{context.trace_id:032x}-{context.span_id:016x}-01".encode()
+    return TraceContext(f"{context.trace_id:032x}", f"{context.span_id:016x}", is_sampled=True, state=state)

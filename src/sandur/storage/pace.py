@@ -2,8 +2,8 @@
 
 A bucket that answers "slow down" gets fewer calls at once until it stops (additive increase, multiplicative decrease).
 Retries are paid for by successes, so that a bucket that fails gets little more than one try per call. A conditional
-read that takes longer than most gets a second one beside it, and the first answer counts; a write never does. A folder
-needs none of this, and has none of it.
+read or an existence check that takes longer than most gets a second one beside it, and the first answer counts; a write
+never does. A folder needs none of this, and has none of it.
 """
 
 import asyncio
@@ -192,7 +192,7 @@ class PacedStore:
         return all(one is UNCHANGED for one in found)
 
     async def head(self, key: str) -> Listed | None:
-        return await self._paced(lambda: self._inner.head(key))
+        return await self._hedged(lambda: self._inner.head(key))
 
     async def list(self, prefix: str, *, after: str | None = None, limit: int = LIST_LIMIT_MAX) -> Sequence[Listed]:
         return await self._paced(lambda: self._inner.list(prefix, after=after, limit=limit))

@@ -103,15 +103,17 @@ class Event(_message.Message):
     def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., time_ms: _Optional[int] = ..., object_type: _Optional[str] = ..., object_id: _Optional[str] = ..., name: _Optional[_Union[_common_pb2.Name, _Mapping]] = ..., renamed_from: _Optional[_Union[_common_pb2.Name, _Mapping]] = ..., source: _Optional[_Union[EventSource, _Mapping]] = ..., format: _Optional[str] = ..., operation: _Optional[str] = ..., version: _Optional[int] = ..., snapshot_id: _Optional[int] = ..., refs: _Optional[_Mapping[str, int]] = ..., details: _Optional[_Iterable[str]] = ..., commit_key: _Optional[str] = ..., previous: _Optional[str] = ..., position: _Optional[str] = ...) -> None: ...
 
 class EventSource(_message.Message):
-    __slots__ = ("kind", "principal", "client", "run_id", "task_id")
+    __slots__ = ("kind", "principal", "client", "run_id", "task_id", "trace_id")
     KIND_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     kind: str
     principal: str
     client: str
     run_id: str
     task_id: str
-    def __init__(self, kind: _Optional[str] = ..., principal: _Optional[str] = ..., client: _Optional[str] = ..., run_id: _Optional[str] = ..., task_id: _Optional[str] = ...) -> None: ...
+    trace_id: str
+    def __init__(self, kind: _Optional[str] = ..., principal: _Optional[str] = ..., client: _Optional[str] = ..., run_id: _Optional[str] = ..., task_id: _Optional[str] = ..., trace_id: _Optional[str] = ...) -> None: ...

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandur.catalog.storage_access import ServiceAccount, StorageRequest, StorageSecrets
+from sandur.catalog.credentials.storage_access import ServiceAccount, StorageRequest, StorageSecrets
 from sandur.operations.credentials.sealed_secrets import new_sealing_key
 from sandur.settings import S3Settings
 from sandur.storage.memory import MemoryStore

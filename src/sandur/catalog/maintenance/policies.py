@@ -166,6 +166,22 @@ class ScopePolicy(NamedTuple):
     locked: Sequence[Field] = ()
 
 
+SYSTEM: Final = ScopePolicy(
+    "default of system tables",
+    {
+        "mode": "run",
+        "quiet": "PT0S",
+        "compaction": {"min_input_files": 16},
+        "snapshots": {"max_age": "P1D", "min_to_keep": 20},
+        "orphans": {"enabled": False},
+    },
+)
+"""The policy of the pipeline's own tables, below that of their catalog and above that of their namespace.
+
+Only the pipeline writes to them, and never beside a maintenance run, so nothing has to be quiet. Their orphans stay.
+"""
+
+
 class FieldOrigin(NamedTuple):
     """The value of one field, and the scope or property that decides it; `locked_by` is empty if nothing locks it."""
 

@@ -7,8 +7,8 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from sandur.catalog.audit import AuditedChange, AuditedCredentials
-from sandur.catalog.security import Caller
-from sandur.catalog.storage_profiles import ClientAccess
+from sandur.catalog.credentials.profiles import ClientAccess
+from sandur.catalog.security.manifest import Caller
 
 
 class Notes(msgspec.Struct, gc=False):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from sandur import __version__
-from sandur.catalog.security import SecurityManifest
+from sandur.catalog.security.manifest import SecurityManifest
 from sandur.errors import Busy, SandurError
 from sandur.operations.backups.cut import READS_AT_ONCE, Cut
 from sandur.operations.backups.repository import (

@@ -102,6 +102,7 @@ class Cut:
     _events: list[CatalogEvent] = field(default_factory=list)
     _records: dict[str, BoundRecord] = field(default_factory=dict)
     """The records that were read in this run, as they were copied."""
+    _passed: dict[str, Head] = field(default_factory=dict)
     _dates: Sequence[str] = ()
 
     async def copy(self) -> None:
@@ -170,7 +171,10 @@ class Cut:
         """Copy a record as readers see it; with `head`, as it was when that was its head."""
         record = (await effective_record(self.lake, found)).value
         if isinstance(record, Pointer):
-            record = replace(record, pending=None, head=head or record.head)
+            self._note_passed(record)
+            record = replace(record, pending=None)
+            if head and head != record.head:
+                record = replace(record, head=head, passed=_passed_before(record, head))
         await self._write_bound(key, record, str(found.version), is_plain=record == found.value)
 
     async def _write_bound(self, key: str, record: BoundRecord, version: str, *, is_plain: bool) -> None:
@@ -410,15 +414,19 @@ class Cut:
         record = (await effective_record(self.lake, found)).value
         heads: list[Head] = []
         current = record.head if isinstance(record, Pointer) else None
+        if isinstance(record, Pointer):
+            self._note_passed(record)
         while current and commit_key_of(current) != until:
             heads.append(current)
             current = await self._before(current)
         return heads[::-1]
 
     async def _before(self, head: Head) -> Head | None:
-        """The head before another one, from its receipt, which exists before the pointer moves on (C5)."""
+        """The head before another one, from its receipt, which exists before the pointer moves on (C5, B4)."""
         if head.previous_commit_key is None:
             return None
+        if passed := self._passed.get(head.previous_commit_key):
+            return passed
         found = await self._receipt("iceberg", head.previous_commit_key)
         if found is None:
             return None
@@ -438,6 +446,10 @@ class Cut:
             spec_id=None if receipt.spec_id is msgspec.UNSET else receipt.spec_id,
             source=receipt.source,
         )
+
+    def _note_passed(self, pointer: Pointer) -> None:
+        """Commits that a batch made before its last one (B3): their receipts may not exist yet."""
+        self._passed.update({commit_key_of(head): head for head in pointer.passed})
 
     # Receipts.
 
@@ -459,8 +471,9 @@ class Cut:
     async def _add_receipts(self) -> None:
         """Complete the chains of what was copied: receipts that were listed too early to have them."""
         for key, record in self._records.items():
-            if key in self._bound and (head := head_of(record)):
-                await self._add_chain("iceberg", head.previous_commit_key)
+            if key in self._bound and isinstance(record, Pointer):
+                for head in (*record.passed, *([record.head] if record.head else [])):
+                    await self._add_chain("iceberg", head.previous_commit_key)
             if isinstance(record, DeltaTable):
                 for commit in record.commits:
                     await self._add_chain("delta", commit.previous_commit_key)
@@ -479,6 +492,12 @@ class Cut:
                 return
             await self.writer.add(*found)
             key = decode_record(*found, kinds[family]).previous_commit_key
+
+
+def _passed_before(pointer: Pointer, head: Head) -> tuple[Head, ...]:
+    """What a pointer would have in `passed` with one of its earlier heads: receipts prove everything else (B4)."""
+    keys = [commit_key_of(one) for one in pointer.passed]
+    return pointer.passed[: keys.index(commit_key_of(head))] if commit_key_of(head) in keys else ()
 
 
 def _request_of(head: Head) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.security import SecurityManifest
+from sandur.catalog.security.manifest import SecurityManifest
 from sandur.errors import Conflict, Invalid, NotEmpty, SandurError, SwapLost
 from sandur.operations.backups.repository import BackupManifest, BackupReader, Entry, read_entries
 from sandur.operations.lake import Lake

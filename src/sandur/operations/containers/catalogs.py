@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from sandur.catalog.identifiers import checked_catalog
 from sandur.catalog.index import CATALOGS, Place
 from sandur.catalog.locations import Address, Realm, canonical_address, named_address
-from sandur.catalog.privileges import Chain
 from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import Catalog, Request
-from sandur.catalog.security import Authority
+from sandur.catalog.security.manifest import Authority
+from sandur.catalog.security.privileges import Chain
 from sandur.errors import AlreadyExists, Busy, Hidden, SandurError
 from sandur.operations.access import (
     authorize_catalog,

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from sandur.catalog.events import CatalogEvent, EventSubject, Source
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import CATALOGS, Place, place_of
-from sandur.catalog.privileges import Chain, Link
 from sandur.catalog.records import Catalog, Claim, LastChange, NamespaceRecord, Request
-from sandur.catalog.security import Authority
+from sandur.catalog.security.manifest import Authority
+from sandur.catalog.security.privileges import Chain, Link
 from sandur.errors import Busy, Invalid, NotEmpty, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations.access import (
     authorize_catalog,

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from sandur.catalog.aliases import ALIASES_MAX, Aliases
 from sandur.catalog.events import CatalogEvent, EventSubject, ObjectType
 from sandur.catalog.identifiers import Identifier, Namespace, checked_catalog, checked_namespace
-from sandur.catalog.record_versions import in_place_of
+from sandur.catalog.record_versions import WITH_RENAMES, in_place_of
 from sandur.catalog.records import Catalog, NamespaceRecord, Request
-from sandur.catalog.security import Authority
+from sandur.catalog.security.manifest import Authority
 from sandur.errors import AlreadyExists, Busy, Conflict, Invalid, SwapLost, Unavailable
 from sandur.operations.access import catalog_chain, namespace_chain, require
 from sandur.operations.containers.records import catalog_not_found
@@ -62,7 +62,7 @@ class _Rename:
     async def run(self) -> str:
         if not self.lake.form.is_read:
             await self.lake.form.read()
-        if not self.lake.form.is_newest:  # An older server would show the old name (V1, V3).
+        if not self.lake.form.has_reached(WITH_RENAMES):  # An older server would show the old name (V1, V3).
             raise Unavailable("catalogs and namespaces cannot be renamed before the store is upgraded: sandur upgrade")
         answer = await self._change.run()
         receipt = self.lake.feature(CatalogReceipts).ensure(self._event)

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from sandur.catalog.credentials.profiles import StorageProfile
+from sandur.catalog.credentials.registry import Credential, ExternalLocation, StorageRegistry, credential_of
+from sandur.catalog.credentials.storage_access import azure_profile, gcs_profile, s3_profile
 from sandur.catalog.locations import is_within, normalize_location
-from sandur.catalog.storage_access import azure_profile, gcs_profile, s3_profile
-from sandur.catalog.storage_profiles import StorageProfile
-from sandur.catalog.storage_registry import Credential, ExternalLocation, StorageRegistry, credential_of
 from sandur.errors import ServiceRefused, Unavailable, Unfit
 from sandur.operations.credentials.sealed_secrets import Sealing
 from sandur.operations.lake import Lake

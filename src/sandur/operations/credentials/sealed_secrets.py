@@ -7,8 +7,8 @@ import msgspec
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from msgspec.structs import replace
 
-from sandur.catalog.storage_access import StorageSecrets
-from sandur.catalog.storage_registry import Credential, StorageRegistry
+from sandur.catalog.credentials.registry import Credential, StorageRegistry
+from sandur.catalog.credentials.storage_access import StorageSecrets
 from sandur.errors import BadRequest, Invalid, Unfit
 from sandur.operations.lake import Lake
 

@@ -4,12 +4,12 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
+from sandur.catalog.credentials.profiles import Keys, StorageProfile
+from sandur.catalog.credentials.signed_requests import Home, StorageRequest, home_of, judge, possible_locations
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.location_claims import LocationClaim
 from sandur.catalog.locations import canonical_address, normalize_location
 from sandur.catalog.records import Stage
-from sandur.catalog.signed_requests import Home, StorageRequest, home_of, judge, possible_locations
-from sandur.catalog.storage_profiles import Keys, StorageProfile
 from sandur.errors import Forbidden, Hidden, Invalid, NotFound, Unsupported
 from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata
 from sandur.operations.access import authorize_namespace

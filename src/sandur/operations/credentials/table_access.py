@@ -5,12 +5,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sandur.catalog.access_policies import access_scope
-from sandur.catalog.credential_properties import credential_tag
+from sandur.catalog.credentials.access_policies import access_scope
+from sandur.catalog.credentials.profiles import AccessScope, ClientAccess, StorageCredential, StorageProfile
+from sandur.catalog.credentials.properties import credential_tag
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import MANAGED_FOLDER, canonical_address, is_within, normalize_location, paths_of
 from sandur.catalog.records import BoundRecord, head_of
-from sandur.catalog.storage_profiles import AccessScope, ClientAccess, StorageCredential, StorageProfile
 from sandur.errors import Forbidden, Invalid, NotFound, SandurError, Unavailable, Unsupported
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.access import data_rights

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sandur.catalog.access_policies import access_scope
-from sandur.catalog.storage_profiles import AccessScope, Cloud, StorageCredential, StorageProfile
+from sandur.catalog.credentials.access_policies import access_scope
+from sandur.catalog.credentials.profiles import AccessScope, Cloud, StorageCredential, StorageProfile
 from sandur.clock import Clock
 from sandur.errors import SandurError, ServiceRefused, Unavailable, Unfit, Unsupported
 from sandur.operations.audit.notes import note_credentials

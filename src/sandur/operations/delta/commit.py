@@ -46,7 +46,7 @@ from sandur.operations.access import name_chain, read_authority, require
 from sandur.operations.commit_queues import CommitQueues
 from sandur.operations.counters import DELTA_COMMITS, Counters, outcome_of
 from sandur.operations.delta.publishing import (
-    have_same_bytes,
+    have_same_actions,
     known_published,
     published_location,
     staged_location,
@@ -64,7 +64,7 @@ from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.name_access import naming_missing_parent, read_allowed, record_chain
 from sandur.operations.receipts import CatalogReceipts, DeltaReceipts, delta_commit_key
-from sandur.operations.tables.commit import SWAP_DELAY_MS_MAX
+from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX
 from sandur.operations.tables.names import ResolvedName, activate_name, resolve_name
 from sandur.operations.tables.swept import check_files, swept_files
 from sandur.storage.cell import Cell, Versioned, gather_all
@@ -407,7 +407,7 @@ class _Update:
         staged = staged_location(table, commit.file_name)
         published = published_location(table, commit.version)
         try:
-            is_same = await have_same_bytes(self.lake, staged, published)
+            is_same = await have_same_actions(self.lake, staged, published)
         except SandurError as error:
             raise OutcomeUnknown(f"commit version {commit.version}: its files cannot be read: {error}") from error
         if is_same is None:

@@ -13,7 +13,7 @@ from sandur.extras import pa, pq
 from sandur.operations.delta.publishing import LOG_FOLDER, published_location, staged_location
 from sandur.operations.lake import Lake
 from sandur.storage.cell import gather_all
-from sandur.storage.contract import list_all
+from sandur.storage.contract import list_all, list_pages
 
 _COMMIT: Final = re.compile(r"(\d{20})\.json\Z")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-f-]{36}))?\.(parquet|json)\Z")
@@ -46,6 +46,20 @@ async def log_names(lake: Lake, table: DeltaTable) -> Sequence[str]:
     folder = key.removesuffix("_")
     found = [one.key.removeprefix(folder) for one in await list_all(store, folder)]
     return [name for name in found if "/" not in name]
+
+
+async def list_log(lake: Lake, table: DeltaTable, *, since: int, limit: int) -> Mapping[str, int]:
+    """The names of commits and checkpoints from a version on, with their bytes; the first `limit` of them."""
+    store, key = lake.locations.holder(f"{table.location}/{LOG_FOLDER}/_")
+    folder = key.removesuffix("_")
+    found: dict[str, int] = {}
+    async for page in list_pages(store, folder, after=f"{folder}{since:020d}"):
+        names = {one.key.removeprefix(folder): one.size_bytes for one in page}
+        numbered = {name: size for name, size in names.items() if name[0].isdecimal()}
+        found |= numbered
+        if len(numbered) < len(names) or len(found) >= limit:
+            break  # Names with a number come first.
+    return found
 
 
 def published_versions(names: Sequence[str]) -> set[int]:

@@ -14,6 +14,8 @@ from sandur.storage.cell import gather_all
 
 COMPARED_BYTES_MAX: Final = 256 << 20
 
+_LINE_END: Final = b"\n"
+
 LOG_FOLDER = "_delta_log"
 STAGED_FOLDER = f"{LOG_FOLDER}/_staged_commits"
 
@@ -67,24 +69,29 @@ async def _is_published(lake: Lake, table: DeltaTable, row: DeltaCommit) -> bool
     return is_there
 
 
-async def have_same_bytes(lake: Lake, one: str, other: str) -> bool | None:
-    """Whether two files are equal; None if one is missing or both are too large to compare."""
+async def have_same_actions(lake: Lake, one: str, other: str) -> bool | None:
+    """Whether two log files have the same lines; None if one is missing or both are too large to compare.
+
+    A line end after the last line does not count: Delta on Spark publishes the commits of all writers line by line, and
+    adds it where a writer left it out.
+    """
     stores = [lake.locations.holder(location) for location in (one, other)]
     heads = await gather_all(store.head(key) for store, key in stores)
-    sizes = {head.size_bytes if head else None for head in heads}
-    if None not in sizes and len(sizes) > 1:
+    sizes = [head.size_bytes for head in heads if head]
+    if len(sizes) == len(stores) and max(sizes) - min(sizes) > len(_LINE_END):
         return False
-    if any(size is None or size > COMPARED_BYTES_MAX for size in sizes):
+    if len(sizes) < len(stores) or max(sizes) > COMPARED_BYTES_MAX:
         return None
-    found = {stored.data if stored else None for stored in await gather_all(store.get(key) for store, key in stores)}
-    return None if None in found else len(found) == 1
+    found = [stored.data if stored else None for stored in await gather_all(store.get(key) for store, key in stores)]
+    lines = {data.removesuffix(_LINE_END) for data in found if data is not None}
+    return None if None in found else len(lines) == 1
 
 
 async def publish_commits(lake: Lake, table: DeltaTable) -> int:
     """Copy the staged files of all commits that are not published yet into the log; returns the newest such version.
 
     Writers do this themselves after their commit; this does it for writers that died before. A published file never
-    changes: one that exists must have the same bytes.
+    changes: one that exists must have the same actions.
     """
     published = known_published(lake, table)
     for row in sorted(unpublished_commits(lake, table), key=lambda one: one.version):
@@ -97,7 +104,7 @@ async def publish_commits(lake: Lake, table: DeltaTable) -> int:
             raise Unavailable(f"commit {row.version} of the Delta table at {table.location}: {source} does not exist")
         with contextlib.suppress(SwapLost):
             await lake.locations.create(target, data)
-        if await have_same_bytes(lake, source, target) is False:
-            raise Unavailable(f"{target} exists with other bytes than the commit that the catalog accepted, {source}")
+        if await have_same_actions(lake, source, target) is False:
+            raise Unavailable(f"{target} exists with other actions than the commit that the catalog accepted, {source}")
         published = row.version
     return published

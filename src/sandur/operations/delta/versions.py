@@ -49,6 +49,7 @@ class _CommitInfo(msgspec.Struct, frozen=True, rename="camel"):
     operation: str = ""
     engine_info: str = ""
     user_name: str | None = None
+    user_metadata: str | None = None
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):

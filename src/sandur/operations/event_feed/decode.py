@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.feed_events import Event
+from sandur.catalog.event_feed.events import Event
 from sandur.catalog.identifiers import Format
 from sandur.clock import uuid_v7
 from sandur.errors import BadRequest

@@ -13,9 +13,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.feed_events import Event, Position
-from sandur.catalog.security import Authority
-from sandur.catalog.subscriptions import (
+from sandur.catalog.event_feed.events import Event, Position
+from sandur.catalog.event_feed.subscriptions import (
     HELD_MAX,
     OBJECTS_AT_ONCE,
     PENDING_MAX,
@@ -29,7 +28,8 @@ from sandur.catalog.subscriptions import (
     choose,
     decide,
 )
-from sandur.catalog.webhooks import envelope, signed_headers
+from sandur.catalog.event_feed.webhooks import envelope, signed_headers
+from sandur.catalog.security.manifest import Authority
 from sandur.errors import Busy, Expired, SandurError, SwapLost, Trimmed
 from sandur.operations.access import Security
 from sandur.operations.counters import DELIVERIES, Counters
@@ -259,6 +259,8 @@ class Delivery:
     async def _send(self, pending: Pending, event: Event, *, is_gap: bool) -> None:
         body = envelope(event, is_gap=is_gap)
         headers = signed_headers(event.id, self._clock.now_ms() // 1_000, body, self._secrets())
+        if parent := event.source.traceparent:
+            headers = {**headers, "traceparent": parent}
         answer: Answered = await self.sender.post(self.subscription.url, body, headers)
         now_ms = self._clock.now_ms()
         decided = decide(pending.parked, answer, now_ms=now_ms, chance=self._clock.chance())

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.feed_events import Event
-from sandur.catalog.subscriptions import Subscription
+from sandur.catalog.event_feed.events import Event
+from sandur.catalog.event_feed.subscriptions import Subscription
 from sandur.operations.event_feed.watch import FeedWatch
 from sandur.operations.feed import receipt_of_key
 from sandur.operations.lake import Lake

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sandur.catalog.feed_events import (
+from sandur.catalog.event_feed.events import (
     Event,
     EventFilter,
     Position,
@@ -11,7 +11,7 @@ from sandur.catalog.feed_events import (
     decode_position,
     encode_position,
 )
-from sandur.catalog.security import Authority, Caller
+from sandur.catalog.security.manifest import Authority, Caller
 from sandur.errors import Expired, Trimmed, Unauthenticated
 from sandur.operations.access import Security, authorize_caller, read_authority
 from sandur.operations.event_feed.decode import read_events

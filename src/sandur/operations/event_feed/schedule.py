@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from sandur.catalog.subscriptions import Subscription
+from sandur.catalog.event_feed.subscriptions import Subscription
 from sandur.clock import Clock
 from sandur.errors import SandurError
 from sandur.operations.counters import DELIVERIES, Counters

@@ -12,8 +12,15 @@ from typing import Final, Protocol
 import httpx
 
 from sandur import __version__
-from sandur.catalog.subscriptions import Answered
-from sandur.catalog.webhooks import CONTENT_TYPE, IpAddress, Receiver, checked_receiver, parse_networks, refusal_of
+from sandur.catalog.event_feed.subscriptions import Answered
+from sandur.catalog.event_feed.webhooks import (
+    CONTENT_TYPE,
+    IpAddress,
+    Receiver,
+    checked_receiver,
+    parse_networks,
+    refusal_of,
+)
 from sandur.errors import Invalid
 from sandur.settings import Settings
 

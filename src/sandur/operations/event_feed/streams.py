@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
 from typing import Final, NamedTuple
 
-from sandur.catalog.feed_events import EventFilter, Position
+from sandur.catalog.event_feed.events import EventFilter, Position
 from sandur.errors import BadRequest, Exhausted, SandurError, Unauthenticated
 from sandur.operations.access import authorize_caller
 from sandur.operations.counters import EVENT_STREAMS, Counters

@@ -10,10 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.audit import AuditedChange
-from sandur.catalog.feed_events import START, EventFilter, Position, checked_filter
-from sandur.catalog.paging import Page, decode_page_token, encode_page_token
-from sandur.catalog.records import Request
-from sandur.catalog.subscriptions import (
+from sandur.catalog.event_feed.events import START, EventFilter, Position, checked_filter
+from sandur.catalog.event_feed.subscriptions import (
     PENDING_MAX,
     ROTATION_MS,
     SECRETS_MAX,
@@ -24,7 +22,9 @@ from sandur.catalog.subscriptions import (
     State,
     Subscription,
 )
-from sandur.catalog.webhooks import SECRET_BYTES, checked_receiver, parse_networks, secret_text
+from sandur.catalog.event_feed.webhooks import SECRET_BYTES, checked_receiver, parse_networks, secret_text
+from sandur.catalog.paging import Page, decode_page_token, encode_page_token
+from sandur.catalog.records import Request
 from sandur.clock import uuid_v8
 from sandur.errors import Conflict, Damaged, Exhausted, Forbidden, Invalid, NotFound, SwapLost, Unfit
 from sandur.operations.access import authorize_caller, authorize_metastore

@@ -10,12 +10,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from sandur.catalog.feed_events import Event
+from sandur.catalog.event_feed.events import Event
 from sandur.catalog.identifiers import Format, Identifier, Namespace
 from sandur.catalog.index import CATALOGS, Scope
-from sandur.catalog.privileges import MANAGED, Chain, Link, SecurableType
 from sandur.catalog.records import BoundRecord
-from sandur.catalog.security import Authority, Caller
+from sandur.catalog.security.manifest import Authority, Caller
+from sandur.catalog.security.privileges import MANAGED, Chain, Link, SecurableType
 from sandur.errors import Damaged, NotFound
 from sandur.operations.access import TYPES, catalog_chain, name_chain, namespace_chain, object_id_of
 from sandur.operations.index.lists import read_page

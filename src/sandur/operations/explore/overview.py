@@ -11,7 +11,7 @@ from sandur.extras import pa, pc
 from sandur.operations.access import authorize_metastore
 from sandur.operations.explore.visibility import CHECKED_MAX, Row, Sight
 from sandur.operations.lake import Lake
-from sandur.operations.published import CoreManifest, PublishedDatasets
+from sandur.operations.published import BYTES_PER_PLACE, CoreManifest, PublishedDatasets
 from sandur.storage.cell import gather_all
 
 T = TypeVar("T")
@@ -133,21 +133,39 @@ class PublishedSizes(NamedTuple):
     """The rows and bytes of all tables, as they were published. Nothing is checked: callers name what they may see."""
 
     published_ms: int
-    table: "pa.Table"
+    sizes: "TableSizes"
 
     def of(self, uuids: Sequence[str]) -> Mapping[str, tuple[int | None, int | None]]:
         """Rows and bytes of the objects with these ids, as far as they are known."""
-        if not self.table.num_rows or not uuids:
+        places = [(uuid, self.sizes.places[uuid]) for uuid in uuids if uuid in self.sizes.places]
+        if not places:
             return {}
-        ids = pa.array(list(uuids), type=pa.string())
-        found = self.table.filter(pc.is_in(self.table["uuid"], value_set=ids))
-        return {row["uuid"]: (row["record_count"], row["size_bytes"]) for row in found.to_pylist()}
+        found = self.sizes.table.take([place for _, place in places]).to_pylist()
+        return {uuid: (row["record_count"], row["size_bytes"]) for (uuid, _), row in zip(places, found, strict=True)}
+
+
+class TableSizes(NamedTuple):
+    """The sizes of all tables, and the number of the row of each one by its id."""
+
+    table: "pa.Table"
+    places: Mapping[str, int]
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.table.nbytes) + BYTES_PER_PLACE * len(self.places)
+
+
+def places_of(table: "pa.Table") -> TableSizes:
+    uuids = table["uuid"].to_pylist() if table.num_rows else []
+    sizes = table.select(["record_count", "size_bytes"]) if table.num_rows else table
+    return TableSizes(sizes, {uuid: place for place, uuid in enumerate(uuids)})
 
 
 async def load_sizes(lake: Lake) -> PublishedSizes:
     published = lake.feature(PublishedDatasets)
     manifest = await published.manifest()
-    return PublishedSizes(manifest.published_ms, await published.table(manifest, "tables", _TABLES))
+    sizes = await published.prepared(manifest, "tables", ("uuid", "record_count", "size_bytes"), places_of)
+    return PublishedSizes(manifest.published_ms, sizes)
 
 
 def commit_row(row: Row) -> CommitRow:

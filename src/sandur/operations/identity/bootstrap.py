@@ -7,9 +7,9 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.events import Source
-from sandur.catalog.principals import ADMIN, with_tokens_revoked
 from sandur.catalog.records import Request
-from sandur.catalog.security import Authority, Principal, StoredSecret
+from sandur.catalog.security.manifest import Authority, Principal, StoredSecret
+from sandur.catalog.security.principals import ADMIN, with_tokens_revoked
 from sandur.errors import OutcomeUnknown, Unavailable
 from sandur.operations.access import Security
 from sandur.operations.audit.notes import NO_NOTES, OwnNotebook, current_notebook

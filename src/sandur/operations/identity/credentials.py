@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from sandur.catalog.security import StoredSecret
-from sandur.catalog.tokens import RingKeys
+from sandur.catalog.security.manifest import StoredSecret
+from sandur.catalog.security.tokens import RingKeys
 from sandur.clock import Clock
 from sandur.storage.layout import Layout
 

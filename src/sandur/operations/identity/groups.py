@@ -6,7 +6,9 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.principals import (
+from sandur.catalog.records import Request
+from sandur.catalog.security.manifest import EVERYONE, Authority, Group
+from sandur.catalog.security.principals import (
     GROUPS_MAX,
     MEMBERS_MAX,
     GroupInfo,
@@ -15,8 +17,6 @@ from sandur.catalog.principals import (
     require_group,
     subject_named,
 )
-from sandur.catalog.records import Request
-from sandur.catalog.security import EVERYONE, Authority, Group
 from sandur.errors import Invalid, NotFound
 from sandur.operations.identity.principals import administrator_check, require_administrator
 from sandur.operations.lake import Lake

@@ -5,9 +5,8 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.privileges import SECURABLE_TYPES, SecurableType
 from sandur.catalog.record_versions import Record
-from sandur.catalog.security import (
+from sandur.catalog.security.manifest import (
     ANONYMOUS,
     ObjectGrants,
     Principal,
@@ -15,7 +14,8 @@ from sandur.catalog.security import (
     grants_shard,
     principals_shard,
 )
-from sandur.catalog.users import User, user_id
+from sandur.catalog.security.privileges import SECURABLE_TYPES, SecurableType
+from sandur.catalog.security.users import User, user_id
 from sandur.operations.index.truth import list_keys
 from sandur.operations.lake import Lake
 from sandur.storage.cell import gather_all, gather_in_batches

@@ -10,7 +10,9 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.principals import (
+from sandur.catalog.records import Request
+from sandur.catalog.security.manifest import Authority, Caller, Group, Principal, StoredSecret
+from sandur.catalog.security.principals import (
     CredentialInfo,
     PrincipalInfo,
     check_new_name,
@@ -25,9 +27,7 @@ from sandur.catalog.principals import (
     with_secret,
     with_tokens_revoked,
 )
-from sandur.catalog.records import Request
-from sandur.catalog.security import Authority, Caller, Group, Principal, StoredSecret
-from sandur.catalog.tokens import RingKeys
+from sandur.catalog.security.tokens import RingKeys
 from sandur.errors import Invalid, NotFound
 from sandur.operations.access import Security, require
 from sandur.operations.identity.credentials import new_api_key, new_secret, stored_api_key, stored_secret

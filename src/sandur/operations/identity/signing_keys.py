@@ -6,7 +6,7 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from sandur.catalog.tokens import ANNOUNCED_MS, KeyRing, RingKeys, SigningKey, needs_rotation, rotated
+from sandur.catalog.security.tokens import ANNOUNCED_MS, KeyRing, RingKeys, SigningKey, needs_rotation, rotated
 from sandur.clock import Clock
 from sandur.errors import Unavailable
 from sandur.operations.incidents import LOGGED, Incidents

@@ -29,8 +29,8 @@ from sandur.catalog.index import (
     segment_at,
 )
 from sandur.catalog.paging import Page, checked_page_size, decode_page_token, encode_page_token
-from sandur.catalog.privileges import Chain, Link
-from sandur.catalog.security import Authority, Viewer
+from sandur.catalog.security.manifest import Authority, Viewer
+from sandur.catalog.security.privileges import Chain, Link
 from sandur.errors import Busy, NewerRecord, NotFound
 from sandur.operations.access import (
     TYPES,

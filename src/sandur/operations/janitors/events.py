@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
+from sandur.catalog.credentials.registry import StorageRegistry
 from sandur.catalog.events import EventSubject
 from sandur.catalog.record_versions import Record
 from sandur.catalog.records import (
@@ -23,8 +24,7 @@ from sandur.catalog.records import (
     Pointer,
     Securable,
 )
-from sandur.catalog.security import SecurityManifest
-from sandur.catalog.storage_registry import StorageRegistry
+from sandur.catalog.security.manifest import SecurityManifest
 from sandur.operations.events import (
     adoption_of,
     catalog_subject,
@@ -197,13 +197,13 @@ async def _existing(lake: Lake, keys: Sequence[str]) -> set[str]:
 
 
 async def visit_head(lake: Lake, listed: Listed) -> Outcome:
-    """C5 without a successor: write the receipt of the newest commit, and of the one below a transaction."""
+    """C5 without a successor: write the receipts of the newest commits, and of the one below a transaction."""
     held = await read_listed(lake.uncached(listed.key, Pointer), listed)
     outcome = await _write_missing(lake, listed.key, held.value)
     if not await is_effective(lake, held.value):
         return outcome
     after_ms = lake.clock.now_ms() - recent_ms(lake.settings)
-    heads = (held.value.head, (await effective_pointer(lake, held)).value.head)
+    heads = (*held.value.passed, held.value.head, (await effective_pointer(lake, held)).value.head)
     recent = {commit_key_of(head): head for head in heads if head and head.last_updated_ms > after_ms}
     for head in recent.values():
         if not await lake.feature(Receipts).exists(tried_of(head)):

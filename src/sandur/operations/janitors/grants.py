@@ -8,12 +8,12 @@ from typing import Final
 
 import msgspec
 
+from sandur.catalog.credentials.registry import StorageRegistry
 from sandur.catalog.events import Source
 from sandur.catalog.record_versions import Record
 from sandur.catalog.records import Request
-from sandur.catalog.restrictions import TableRestrictions
-from sandur.catalog.security import Authority, ObjectGrants, SecurityManifest, SecuritySegment
-from sandur.catalog.storage_registry import StorageRegistry
+from sandur.catalog.security.manifest import Authority, ObjectGrants, SecurityManifest, SecuritySegment
+from sandur.catalog.security.restrictions import TableRestrictions
 from sandur.operations.access import Security
 from sandur.operations.janitors.sweep import DAY_MS, Janitor, Outcome
 from sandur.operations.lake import Lake

@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from sandur.catalog.event_feed.subscriptions import Subscription
 from sandur.catalog.index import Mark, Segment
 from sandur.catalog.maintenance.orphans import SWEPT_KEPT_MS
 from sandur.catalog.maintenance.requests import MaintenanceRequest
 from sandur.catalog.records import Claim
-from sandur.catalog.subscriptions import Subscription
 from sandur.operations.audit.trail import is_day_over
 from sandur.operations.feed import LINEAGE_BATCHES, LINEAGE_FEED, Feed
 from sandur.operations.index.rebuild import read_manifest

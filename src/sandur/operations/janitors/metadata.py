@@ -162,6 +162,7 @@ async def _needs(lake: Lake, pointer: Versioned[Pointer]) -> _Needs:
     current = await load_head(lake, pointer.value.kind, head)
     properties = current.metadata.properties
     needed = {*current.logged, head.previous_metadata_location or ""}
+    needed.update(passed.metadata_location for passed in pointer.value.passed)  # B9
     if pending:
         needed.add(pending.head.metadata_location)
         with contextlib.suppress(NotFound):  # Its transaction may not have written the file yet.

@@ -247,4 +247,4 @@ async def _delete_files(purge: Purge, pointer: Pointer | DeltaTable) -> None:
         await purge.purge_table(metadata)
     if previous := pointer.head.previous_metadata_location:  # A view has no log of metadata files.
         await purge.remove([previous])
-    await purge.remove([pointer.head.metadata_location])
+    await purge.remove([head.metadata_location for head in (*pointer.passed, pointer.head)])

@@ -24,9 +24,8 @@ from sandur.catalog.records import (
     Pointer,
     Securable,
     drop_of,
-    head_of,
 )
-from sandur.catalog.users import User
+from sandur.catalog.security.users import User
 from sandur.errors import SwapLost
 from sandur.operations.containers.records import help_predecessor
 from sandur.operations.events import event_in
@@ -88,9 +87,9 @@ async def _visit_dead(lake: Lake, cell: Cell[B], listed: Listed, found: Versione
         order = await lake.purge_order(pointer.table_uuid, drop_of(pointer)).read()
         if order and not order.value.blocked:
             return "kept"
-        if head := head_of(pointer):
-            # C5: from now on its receipt proves the commit. A killed pointer was never committed.
-            await lake.feature(Receipts).ensure(pointer.table_uuid, head)
+        if isinstance(pointer, Pointer):
+            # C5, B4: from now on receipts prove the last commits. A killed pointer was never committed.
+            await lake.feature(Receipts).ensure_all(pointer)
         for event in (pointer.last_event, pointer.last_change):  # E2: no other record has them from now on.
             await lake.feature(CatalogReceipts).ensure(event)
     if pointer.kind == "model":  # From here on, no undrop brings it back without its versions.

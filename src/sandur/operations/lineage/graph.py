@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from sandur.catalog.identifiers import full_name_of, parse_full_name
-from sandur.catalog.security import Authority
+from sandur.catalog.security.manifest import Authority
 from sandur.errors import BadRequest, NotFound
 from sandur.extras import pa, pc
 from sandur.operations.access import authorize_metastore, resolve_with_authority

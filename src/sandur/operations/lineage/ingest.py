@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sandur.catalog.events import Source
-from sandur.catalog.lineage import EVENT_BYTES_MAX, LineageRecord, check_event, record_id
+from sandur.catalog.lineage.events import EVENT_BYTES_MAX, LineageRecord, check_event, record_id
 from sandur.errors import BadRequest, Busy, SwapLost
 from sandur.operations.access import authorize_metastore
 from sandur.operations.audit.trail import date_of

@@ -7,11 +7,11 @@ from typing import Literal, assert_never
 
 from msgspec.structs import replace
 
+from sandur.catalog.credentials.registry import StorageRegistry
 from sandur.catalog.identifiers import Kind
 from sandur.catalog.location_claims import Owner, Seen
 from sandur.catalog.locations import canonical_address
 from sandur.catalog.records import BoundRecord, Catalog, DeltaTable, Pointer, Securable, drop_of
-from sandur.catalog.storage_registry import StorageRegistry
 from sandur.errors import Invalid
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import catalog_exists, settle_name, take_back

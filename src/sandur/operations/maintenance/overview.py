@@ -13,7 +13,7 @@ from sandur.operations.access import authorize_metastore
 from sandur.operations.explore.overview import derived
 from sandur.operations.explore.visibility import Row, Sight
 from sandur.operations.lake import Lake
-from sandur.operations.maintenance.planning import HEALTH_COLUMNS, is_system, state_of
+from sandur.operations.maintenance.planning import HEALTH_COLUMNS, state_of
 from sandur.operations.maintenance.reports import plan_rows, request_row
 from sandur.operations.maintenance.requests import list_requests
 from sandur.operations.maintenance.runs import RunListing, RunRecords, list_runs
@@ -128,11 +128,7 @@ def _planned(lake: Lake, states: Sequence[TableState], before: RunEnd, opened: s
     pasts: dict[str, dict[Operation, Past]] = {}
     for one in before.pasts:
         pasts.setdefault(one.uuid, {})[one.operation] = one.past()
-    now = [
-        one._replace(past=pasts.get(one.health.uuid, {}), is_requested=one.health.uuid in opened)
-        for one in states
-        if not is_system(lake, one.health.catalog, one.health.namespace)
-    ]
+    now = [one._replace(past=pasts.get(one.health.uuid, {}), is_requested=one.health.uuid in opened) for one in states]
     now_ms = lake.clock.now_ms()
     return plan_rows(plan_of(now, now_ms=now_ms, is_dry=False, spent=spent_on(before, now_ms)))
 

@@ -12,11 +12,11 @@ from sandur.extras import pa, pc
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.requests import list_requests
 from sandur.operations.maintenance.runs import last_end, list_runs
+from sandur.operations.policies import SYSTEM_NAMESPACE
 from sandur.operations.published import PublishedDatasets
 from sandur.storage.cell import gather_all
 
 MEASURED: Final = tuple(name for name in TableHealth.__struct_fields__ if name != "blocked")
-_OWN: Final = "is a system table: the pipeline itself merges its files and removes its old snapshots"
 _COLUMNS: Final = (*MEASURED, "blocked", "policy_json")
 HEALTH_COLUMNS: Final = (*_COLUMNS, "needs_json", "benefit")
 
@@ -41,11 +41,18 @@ def state_of(row: Mapping[str, Any], past: Mapping[Operation, Past] | None = Non
 
 
 async def plan_run(
-    lake: Lake, *, within: str = "", is_dry: bool = False, before: RunEnd | None = None, requested: str = ""
+    lake: Lake,
+    *,
+    within: str = "",
+    is_dry: bool = False,
+    before: RunEnd | None = None,
+    requested: str = "",
+    refuses_own: str = "",
 ) -> PlannedRun:
     """The plan of a run that starts now; `within` is the name of a catalog, namespace or table, empty for all.
 
-    `requested` is the uuid of a table for which the plan assumes a request.
+    `requested` is the uuid of a table for which the plan assumes a request. `refuses_own` is why this run leaves system
+    tables alone; empty if it does not.
     """
     published = lake.feature(PublishedDatasets)
     found, requests, manifest = await gather_all((_last_end(lake, before), list_requests(lake), published.manifest()))
@@ -55,11 +62,11 @@ async def plan_run(
     for one in before.pasts:
         pasts.setdefault(one.uuid, {})[one.operation] = one.past()
     rows = table.to_pylist()
-    own = [row for row in rows if is_system(lake, row["catalog"], row["namespace"])]
+    left = [row for row in rows if refuses_own and is_system(lake, row["catalog"], row["namespace"])]
     states = [
         state_of(row, pasts.get(row["uuid"]))._replace(is_requested=row["uuid"] in opened or row["uuid"] == requested)
         for row in rows
-        if not is_system(lake, row["catalog"], row["namespace"])
+        if not (refuses_own and is_system(lake, row["catalog"], row["namespace"]))
     ]
     now_ms = lake.clock.now_ms()
     plan = plan_of(
@@ -69,7 +76,8 @@ async def plan_run(
         spent=spent_on(before, now_ms),
         bytes_per_task_second=before.bytes_per_task_second or BYTES_PER_TASK_SECOND,
     )
-    plan = plan._replace(skipped=[*plan.skipped, *(Skipped(state_of(row).health, None, _OWN) for row in own)])
+    refused = [Skipped(state_of(row).health, None, refuses_own) for row in left]
+    plan = plan._replace(skipped=[*plan.skipped, *refused])
     by_uuid = {one.health.uuid: one for one in states}
     taken = {uuid: opened[uuid] for uuid in opened.keys() & by_uuid.keys()}
     return PlannedRun(plan, by_uuid, before, manifest.published_ms, taken)
@@ -89,8 +97,8 @@ def within_name(table: "pa.Table", name: str) -> "pa.Table":
 
 
 def is_system(lake: Lake, catalog: str, namespace: str) -> bool:
-    """Whether a table is one of the pipeline's own: its files are copies that the pipeline compares and replaces."""
-    return (catalog, namespace) == (lake.settings.default_catalog, "system")
+    """Whether a table is one of the pipeline's own."""
+    return (catalog, namespace) == (lake.settings.default_catalog, SYSTEM_NAMESPACE)
 
 
 def is_in(row: Mapping[str, Any], name: str) -> bool:

@@ -185,7 +185,8 @@ async def references_of(lake: Lake, pointer: Pointer) -> AsyncIterator[Sequence[
     seen: set[str] = set()
     for head in heads_of(pointer):
         loaded = await load_head(lake, pointer.kind, head)
-        yield [head.metadata_location, *loaded.logged, *([head.previous_metadata_location or ""])]
+        passed = [one.metadata_location for one in pointer.passed]  # B9
+        yield [head.metadata_location, *loaded.logged, *passed, *([head.previous_metadata_location or ""])]
         if isinstance(loaded.metadata, TableMetadata):
             async for batch in _content(lake, loaded.metadata, frozenset(), seen):
                 yield batch

@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from sandur.catalog.credentials.profiles import StorageProfile
 from sandur.catalog.identifiers import Identifier, full_name_of
 from sandur.catalog.locations import normalize_location
 from sandur.catalog.records import DeltaTable, Pointer
-from sandur.catalog.storage_profiles import StorageProfile
 from sandur.errors import BadRequest, Busy, Forbidden, Invalid, SandurError, Unavailable, Unsupported
 from sandur.operations.access import resolve_authorized
 from sandur.operations.counters import PREVIEWS, Counters

@@ -11,10 +11,10 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from sandur.catalog.garbage import written_version
 from sandur.catalog.identifiers import Identifier, Kind
-from sandur.catalog.privileges import Chain
 from sandur.catalog.property_keys import without_client_keys
 from sandur.catalog.records import BoundRecord, Head, NameRecord, Request, head_of
-from sandur.catalog.security import Authority
+from sandur.catalog.security.manifest import Authority
+from sandur.catalog.security.privileges import Chain
 from sandur.errors import Busy, NotFound, SandurError, Unavailable
 from sandur.iceberg.table_metadata import (
     TableMetadata,
@@ -242,9 +242,13 @@ def request_part_of(location: str) -> str:
     return request_part(attempt) if is_old else attempt[:_REQUEST_PART_LENGTH]
 
 
-def is_written_by(family: Family[M], document: Document[M], request: Request) -> bool:
-    """C9: whether a file of this very request is the head or in its log; only committed files get there."""
-    return request_part(request_id(request)) in map(request_part_of, logged_locations(family, document))
+def is_written_by(family: Family[M], document: Document[M], passed: Sequence[Head], request: Request) -> bool:
+    """C9, B3: whether a file of this very request is the head, was passed by the last swap, or is in the log.
+
+    Only committed files get there.
+    """
+    named = (*logged_locations(family, document), *(head.metadata_location for head in passed))
+    return request_part(request_id(request)) in map(request_part_of, named)
 
 
 def logged_locations(family: Family[M], document: Document[M]) -> Sequence[str]:

@@ -124,7 +124,8 @@ def is_proof(pointer: Versioned[BoundRecord] | None, request: Request) -> bool:
 async def find_committed(lake: Lake, claim: Claim) -> Claim | None:
     """C8: a claim that was left open, as if it were done, if one of its files became current; otherwise None.
 
-    C5: such a file is the head, is in the log, or has a receipt; looked up in this order, after what is remembered.
+    C5, B3: such a file is the head, was passed by the last swap, is in the log, or has a receipt; looked up in this
+    order, after what is remembered.
     """
     receipts = lake.feature(Receipts)
     for tried in claim.locations:
@@ -142,6 +143,7 @@ async def find_committed(lake: Lake, claim: Claim) -> Claim | None:
             registration, known = head.registration, {head.metadata_location}
             with contextlib.suppress(NotFound):  # Purged: the files in its log have receipts.
                 known = set((await load_head(lake, effective.kind, head)).logged)
+            known.update(passed.metadata_location for passed in pointer.value.passed)
     for tried in claim.locations:
         # A registered file may have been current before; its registration id is unique (see `Head`).
         is_known = tried.registration == registration if tried.registration else tried.metadata_location in known

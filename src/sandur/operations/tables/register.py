@@ -29,7 +29,7 @@ from sandur.operations.locations.placement import (
 )
 from sandur.operations.name_access import authorize_files
 from sandur.operations.receipts import Receipts, tried_of
-from sandur.operations.tables.commit import next_head
+from sandur.operations.tables.changes import next_head
 from sandur.operations.tables.create import DocumentDraft
 from sandur.operations.tables.creation import Creation
 from sandur.operations.tables.documents import (
@@ -234,14 +234,14 @@ class _Replacement:
         )
         await gather_all(
             [
-                self.lake.feature(Receipts).ensure(pointer.value.table_uuid, before),  # C5 (help)
+                self.lake.feature(Receipts).ensure_all(pointer.value),  # C5 (help), B4
                 self.claim.take(uuid=found.uuid, tried=tried_of(head)),  # C4, C7 (fence)
                 update.mark(self.lake, self.identifier, head.registration),  # I1
             ]
         )
         self.tried.append(tried_of(head))
         table_uuid = self.document.metadata.table_uuid or found.uuid
-        moved = replace(pointer.value, state="live", head=head, pending=None, table_uuid=table_uuid)
+        moved = replace(pointer.value, state="live", head=head, passed=(), pending=None, table_uuid=table_uuid)
         moved = replace(moved, places=(*moved.places, *added)) if added else moved
         try:
             await self.lake.pointer(found.uuid).swap(moved, expected=pointer.version)  # It happens here.

@@ -11,10 +11,10 @@ from sandur.catalog.events import AttemptedEvent, CatalogEvent, attempted, event
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace, checked_identifier, full_name_of
 from sandur.catalog.locations import canonical_address
 from sandur.catalog.paging import Page, checked_page_size, decode_page_token, encode_page_token
-from sandur.catalog.privileges import MANAGED
 from sandur.catalog.record_versions import WITH_EVENTS
 from sandur.catalog.records import BoundRecord, Claim, DeltaTable, NameRecord, Pointer, Request, Securable, head_of
-from sandur.catalog.security import Authority
+from sandur.catalog.security.manifest import Authority
+from sandur.catalog.security.privileges import MANAGED
 from sandur.errors import AlreadyExists, Busy, Invalid, NotFound, SandurError, SwapLost, Unsupported
 from sandur.operations.access import authorize_catalog, namespace_chain, read_authority, record_chain, require
 from sandur.operations.containers.catalogs import load_catalog

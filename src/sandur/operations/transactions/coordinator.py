@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +17,7 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.access import read_authority
-from sandur.operations.commit_queues import CommitQueues
+from sandur.operations.commit_queues import CommitQueue, CommitQueues
 from sandur.operations.counters import TRANSACTIONS, Counters, count_commit, outcome_of
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
@@ -54,9 +54,11 @@ async def commit_transaction(
     placed = {one.namespace for one, commit in commits if _creates(commit) and needs_location(commit)}
     await gather_all(resolve_placed_namespace(lake, namespace) for namespace in placed)  # For `default_location`.
     async with contextlib.AsyncExitStack() as turns:
-        for identifier in sorted(identifier for identifier, _ in commits):
-            await turns.enter_async_context(lake.feature(CommitQueues).turn(identifier))
-        await _Transaction(lake, commits, request).run()
+        queues = {
+            identifier: await turns.enter_async_context(lake.feature(CommitQueues).turn(identifier))
+            for identifier in sorted(identifier for identifier, _ in commits)
+        }
+        await _Transaction(lake, commits, request, queues).run()
 
 
 def _creates(commit: TableCommit) -> bool:
@@ -70,6 +72,7 @@ class _Transaction:
     _lake: Lake
     _commits: Sequence[tuple[Identifier, TableCommit]]
     _request: Request
+    _queues: Mapping[Identifier, CommitQueue]
     _record: Versioned[Transaction] | None = None
     _started_ms: int = 0
     _unreadable: SandurError | None = None
@@ -238,9 +241,10 @@ class _Transaction:
             isinstance(requirement, AssertViewUuid) for requirement in commit.requirements
         )
         if not _creates(commit):
+            queue = self._queues[identifier]
             if is_view:
-                return ChangedTable(lake, VIEWS, identifier, view_change(commit), request, places)
-            return ChangedTable(lake, TABLES, identifier, TableChange(commit), request, places)
+                return ChangedTable(lake, VIEWS, identifier, view_change(commit), request, places, queue)
+            return ChangedTable(lake, TABLES, identifier, TableChange(commit), request, places, queue)
         checked_identifier(identifier)
         if is_view:
             view = created_view_metadata(lake, identifier, commit)

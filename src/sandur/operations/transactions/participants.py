@@ -4,19 +4,22 @@ A participant takes the same steps as a commit or a creation of its own, except 
 counts once the record of the transaction is committed.
 """
 
-from collections.abc import Awaitable, Sequence
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple
+from typing import Final, Generic, NamedTuple
 
 from msgspec.structs import replace
 
 from sandur.catalog.events import EventSubject
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import BoundRecord, NameRecord, Participant, Pending, Pointer, Request
-from sandur.catalog.security import Authority
-from sandur.errors import Busy, Conflict, Forbidden, NotFound, SandurError, SwapLost
+from sandur.catalog.security.manifest import Authority
+from sandur.errors import Busy, Conflict, Forbidden, Invalid, NotFound, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.access import name_chain, namespace_chain, record_chain, require
+from sandur.operations.commit_queues import CommitQueue
 from sandur.operations.events import event_of
 from sandur.operations.index import update
 from sandur.operations.index.update import ListUpdate
@@ -31,8 +34,16 @@ from sandur.operations.locations.placement import (
     uuid_taken,
 )
 from sandur.operations.receipts import CatalogReceipts, Receipts
-from sandur.operations.tables.changes import Change
-from sandur.operations.tables.commit import Base, Draft, claim_added, commit_time_ms, draft_next, read_base
+from sandur.operations.tables.changes import (
+    Base,
+    Change,
+    Draft,
+    claim_added,
+    commit_time_ms,
+    draft_next,
+    read_base,
+    remembered_base,
+)
 from sandur.operations.tables.create import DocumentDraft, create_refusal
 from sandur.operations.tables.creation import discard_creation
 from sandur.operations.tables.documents import (
@@ -59,6 +70,36 @@ from sandur.operations.tables.swept import check_not_swept
 from sandur.operations.transactions.resolution import TransactionAge, folded_pointer
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT, Expected
+
+FOLD_SECONDS_MAX: Final = 1.0
+"""How long a transaction waits for this process to fold the one before. After that it reads what is there."""
+
+
+class Folds:
+    """The pointers on which this process is completing a transaction (T9), by the uuid of the table.
+
+    A transaction that follows waits for that instead of losing its swap to it.
+    """
+
+    def __init__(self, _: Lake) -> None:
+        self._running: dict[str, asyncio.Event] = {}
+
+    @contextlib.asynccontextmanager
+    async def fold(self, uuid: str) -> AsyncIterator[None]:
+        ended = self._running[uuid] = asyncio.Event()
+        try:
+            yield
+        finally:
+            ended.set()
+            if self._running.get(uuid) is ended:
+                del self._running[uuid]
+
+    async def wait(self, uuid: str) -> None:
+        """Wait until no fold is running there, at most FOLD_SECONDS_MAX."""
+        if ended := self._running.get(uuid):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FOLD_SECONDS_MAX):
+                    await ended.wait()
 
 
 class Attempt(NamedTuple):
@@ -92,6 +133,7 @@ class ChangedTable(Generic[M]):
     change: Change[M]
     request: Request
     places: LocationClaims
+    queue: CommitQueue
     base: Base[M] | None = None
     planned: M | None = None
     is_applied: bool = False
@@ -100,12 +142,42 @@ class ChangedTable(Generic[M]):
     listing: ListUpdate = field(init=False)
     # The pointer with the pending of this attempt, as it was written.
     _held: Versioned[Pointer] | None = None
+    _is_stale: bool = False
 
     def __post_init__(self) -> None:
         self.listing = ListUpdate(self.lake, self.identifier)
 
     async def read(self, attempt: Attempt) -> None:
-        """Read the base to decide on. A younger transaction that is pending there is aborted (T5)."""
+        """Find the base to decide on: what this server saw last, or what is there now."""
+        if self._is_stale or not await self._remember():
+            await self._read(attempt)
+
+    async def _remember(self) -> bool:
+        """C1: whether the state that this server saw last will do. Only its name is read (C2), as by a commit.
+
+        The swap of the pending confirms the pointer. On a folder a read costs less than a lost swap, and so it does if
+        another server changed the table a moment ago. No refusal rests on this state (G4), and no replay.
+        """
+        lake = self.lake
+        if lake.store.has_instant_reads or self.queue.is_contended or self.change.sets_paths:
+            return False
+        if name := lake.name(self.identifier).last_seen:
+            await lake.feature(Folds).wait(name.value.uuid)
+        base = remembered_base(lake, self.family, self.identifier)
+        if base is None or base.pointer.value.swept or self.change.is_applied(base.document.metadata):
+            return False
+        try:
+            planned = self.change.apply(base.document.metadata, now_ms=commit_time_ms(lake, base))
+        except (Conflict, Invalid):
+            return False
+        if not await lake.store.are_current([(lake.name(self.identifier).key, base.found.name.version)]):
+            return False
+        self.base, self.planned, self.refusal, self.is_applied = base, planned, None, False
+        return True
+
+    async def _read(self, attempt: Attempt) -> None:
+        """Read the base. A younger transaction that is pending there is aborted (T5)."""
+        self.planned = None
         age = TransactionAge(attempt.started_ms, attempt.transaction)
         found = await resolve_name(self.lake, self.identifier)
         is_found = found is not None and found.name.value.kind == self.family.kind
@@ -162,17 +234,20 @@ class ChangedTable(Generic[M]):
         document = await pointer_document(self.lake, self.family, pointer) if pointer else None
         if document is None:
             return False
-        return self.change.is_applied(document.metadata) or is_written_by(self.family, document, self.request)
+        passed = pointer.value.passed if pointer else ()
+        return self.change.is_applied(document.metadata) or is_written_by(self.family, document, passed, self.request)
 
     def decide(self) -> None:
         """Plan the change. Raises Conflict or Invalid if it is refused, Replayed if it was made before."""
         if self.refusal:
             raise self.refusal
+        if self.planned is not None:  # On what this server remembers.
+            return
         base = self._known_base()
         try:
             self.planned = self.change.apply(base.document.metadata, now_ms=commit_time_ms(self.lake, base))
         except Conflict:
-            if is_written_by(self.family, base.document, self.request):  # C9
+            if is_written_by(self.family, base.document, base.pointer.value.passed, self.request):  # C9
                 raise Replayed from None
             raise
 
@@ -181,11 +256,14 @@ class ChangedTable(Generic[M]):
         async for _ in Attempts(self.lake.clock):
             if self.planned is None:
                 await self.read(attempt)
+                if self.is_applied:  # C9: the other parts may show it, too. Another attempt reads all of them.
+                    raise Overtaken
                 self.decide()
             elif await self._set_pending(attempt, self.planned):
                 return
             else:
-                self.planned = None
+                self.planned, self._is_stale = None, True
+                self.queue.note_contention()
         raise Busy(f"{self.identifier}: too many concurrent commits")
 
     async def _set_pending(self, attempt: Attempt, metadata: M) -> bool:
@@ -197,7 +275,7 @@ class ChangedTable(Generic[M]):
             added = await claim_added(self.places, base, metadata, self.request, began_ms=attempt.started_ms)
         draft = Draft(base, base.document, base.head)
         work: list[Awaitable[object]] = [
-            self.lake.feature(Receipts).ensure(base.pointer.value.table_uuid, base.head)  # C5 (help)
+            self.lake.feature(Receipts).ensure_all(base.pointer.value)  # C5 (help), B4
         ]
         # If nothing changes, the pending keeps the head: the transaction then holds for this table too.
         if metadata is not base.document.metadata:
@@ -225,7 +303,8 @@ class ChangedTable(Generic[M]):
     async def finish(self, attempt: Attempt) -> None:
         """After the answer: complete the transaction on the pointer, and write its receipt."""
         participant = self.participant()
-        await finish_participant(self.lake, attempt.transaction, attempt.attempt, participant, held=self._held)
+        async with self.lake.feature(Folds).fold(participant.uuid):
+            await finish_participant(self.lake, attempt.transaction, attempt.attempt, participant, held=self._held)
         self.release()
 
     def release(self) -> None:
@@ -438,8 +517,7 @@ async def finish_participant(
         if found is None or pending is None or (pending.transaction, pending.attempt) != (transaction, attempt):
             return
         receipts, table_uuid = lake.feature(Receipts), found.value.table_uuid
-        if found.value.head:
-            await receipts.ensure(table_uuid, found.value.head)  # C5 (help)
+        await receipts.ensure_all(found.value)  # C5 (help), B4
         folded = replace(folded_pointer(found.value, pending), state="live")
         # The pointer does not move past the new head, so its receipt may be written beside the swap, as by a commit.
         _, swapped = await gather_all(

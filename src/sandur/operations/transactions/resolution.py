@@ -59,9 +59,12 @@ async def effective_pointer(lake: Lake, pointer: Versioned[Pointer]) -> Versione
 
 
 def folded_pointer(pointer: Pointer, pending: Pending) -> Pointer:
-    """The pointer after its transaction has committed, with the places that the transaction added (P9)."""
+    """The pointer after its transaction has committed, with the places that the transaction added (P9).
+
+    The transaction has written the receipts of the head and of what it passed before it committed (T3, B4).
+    """
     places = tuple(dict.fromkeys((*pointer.places, *pending.places)))
-    return replace(pointer, head=pending.head, pending=None, places=places)
+    return replace(pointer, head=pending.head, passed=(), pending=None, places=places)
 
 
 async def effective_record(lake: Lake, found: Versioned[BoundRecord]) -> Versioned[BoundRecord]:

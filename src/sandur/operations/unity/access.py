@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.principals import check_new_name
 from sandur.catalog.records import Request
-from sandur.catalog.security import Authority, Principal
-from sandur.catalog.users import UserResource, apply_resource, primary_email, user_not_found
+from sandur.catalog.security.manifest import Authority, Principal
+from sandur.catalog.security.principals import check_new_name
+from sandur.catalog.security.users import UserResource, apply_resource, primary_email, user_not_found
 from sandur.errors import AlreadyExists, BadRequest
 from sandur.operations.identity.principals import administrator_check, drop_edit, require_administrator
 from sandur.operations.lake import Lake

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sandur.catalog import privileges
+from sandur.catalog.credentials.profiles import StorageCredential
+from sandur.catalog.credentials.registry import checked_url
 from sandur.catalog.events import Source
 from sandur.catalog.identifiers import checked_uuid
 from sandur.catalog.location_claims import Seen
@@ -14,9 +15,8 @@ from sandur.catalog.locations import (
     checked_location,
     normalize_location,
 )
-from sandur.catalog.privileges import Link, Rule, SecurableType
-from sandur.catalog.storage_profiles import StorageCredential
-from sandur.catalog.storage_registry import checked_url
+from sandur.catalog.security import privileges
+from sandur.catalog.security.privileges import Link, Rule, SecurableType
 from sandur.errors import Forbidden, Invalid, NotFound, Unsupported
 from sandur.operations.access import TYPES, namespace_chain, read_authority
 from sandur.operations.credentials.profiles import needs_credentials, read_profiles

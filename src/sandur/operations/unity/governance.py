@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier, full_name_of, parse_schema_name
 from sandur.catalog.infos import entity_fields
-from sandur.catalog.privileges import SecurableType
 from sandur.catalog.records import BoundRecord, Catalog, DeltaTable, NamespaceRecord, Pointer, RegistryEntry, Request
+from sandur.catalog.security.privileges import SecurableType
 from sandur.delta.columns import decode_columns
 from sandur.errors import Invalid, NotFound
 from sandur.operations.access import Security, require, resolve_authorized

@@ -6,7 +6,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sandur.catalog.grants import (
+from sandur.catalog.credentials.registry import (
+    StorageRegistry,
+    credential_named,
+    credential_not_found,
+    location_named,
+    location_not_found,
+)
+from sandur.catalog.identifiers import Identifier, Kind, parse_full_name, parse_schema_name
+from sandur.catalog.records import RegistryEntry, Request
+from sandur.catalog.security.grants import (
     Assignments,
     EffectivePrivilege,
     GrantChange,
@@ -17,18 +26,9 @@ from sandur.catalog.grants import (
     subject_id,
     subject_name,
 )
-from sandur.catalog.identifiers import Identifier, Kind, parse_full_name, parse_schema_name
-from sandur.catalog.privileges import Chain, Link, SecurableType
-from sandur.catalog.records import RegistryEntry, Request
-from sandur.catalog.security import Authority, Caller
-from sandur.catalog.storage_registry import (
-    StorageRegistry,
-    credential_named,
-    credential_not_found,
-    location_named,
-    location_not_found,
-)
-from sandur.catalog.users import user_not_found
+from sandur.catalog.security.manifest import Authority, Caller
+from sandur.catalog.security.privileges import Chain, Link, SecurableType
+from sandur.catalog.security.users import user_not_found
 from sandur.errors import Busy, Incomplete, Invalid, NotFound, Unavailable
 from sandur.operations.access import Security, catalog_chain, may_see, name_chain, require
 from sandur.operations.containers.catalogs import ensure_catalog, load_catalog

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from sandur.catalog.identifiers import Kind, Namespace, has_full_name
 from sandur.catalog.index import CATALOGS, Scope, names_scope, namespaces_scope
 from sandur.catalog.paging import decode_page_token, encode_page_token
-from sandur.catalog.privileges import Chain
-from sandur.catalog.security import Authority
+from sandur.catalog.security.manifest import Authority
+from sandur.catalog.security.privileges import Chain
 from sandur.errors import NotFound
 from sandur.operations.containers.catalogs import find_catalog, load_catalog
 from sandur.operations.index.lists import Container, EntriesPage, FindContainer, find_namespace, read_visible_page

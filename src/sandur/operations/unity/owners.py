@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from sandur.catalog.credentials.registry import Credential, ExternalLocation, StorageRegistry, without_secrets
 from sandur.catalog.events import EventSubject
-from sandur.catalog.grants import subject_id
 from sandur.catalog.identifiers import Identifier, Namespace, parse_schema_name
 from sandur.catalog.index import CATALOGS, Place, place_of
-from sandur.catalog.privileges import SecurableType
 from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Request, Securable
-from sandur.catalog.security import Authority
-from sandur.catalog.storage_registry import Credential, ExternalLocation, StorageRegistry, without_secrets
-from sandur.catalog.users import user_not_found
+from sandur.catalog.security.grants import subject_id
+from sandur.catalog.security.manifest import Authority
+from sandur.catalog.security.privileges import SecurableType
+from sandur.catalog.security.users import user_not_found
 from sandur.operations.access import Security, require
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.events import (

@@ -8,22 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.identifiers import Namespace
-from sandur.catalog.index import CATALOGS, Entry, names_scope, namespaces_scope
-from sandur.catalog.location_claims import Holder, Owner
-from sandur.catalog.locations import (
-    Address,
-    canonical_address,
-    external_address,
-    is_within,
-    normalize_location,
-)
-from sandur.catalog.paging import decode_page_token, encode_page_token
-from sandur.catalog.privileges import Link, SecurableType
-from sandur.catalog.records import RegistryEntry, Request
-from sandur.catalog.security import Viewer
-from sandur.catalog.storage_access import StorageRequest, check_own_keys, checked_storage, secrets_of
-from sandur.catalog.storage_registry import (
+from sandur.catalog.credentials.registry import (
     AwsIamRole,
     Credential,
     CredentialUpdate,
@@ -42,6 +27,21 @@ from sandur.catalog.storage_registry import (
     without_location,
     without_secrets,
 )
+from sandur.catalog.credentials.storage_access import StorageRequest, check_own_keys, checked_storage, secrets_of
+from sandur.catalog.identifiers import Namespace
+from sandur.catalog.index import CATALOGS, Entry, names_scope, namespaces_scope
+from sandur.catalog.location_claims import Holder, Owner
+from sandur.catalog.locations import (
+    Address,
+    canonical_address,
+    external_address,
+    is_within,
+    normalize_location,
+)
+from sandur.catalog.paging import decode_page_token, encode_page_token
+from sandur.catalog.records import RegistryEntry, Request
+from sandur.catalog.security.manifest import Viewer
+from sandur.catalog.security.privileges import Link, SecurableType
 from sandur.errors import Busy, Invalid, NotFound, SandurError, Unfit
 from sandur.operations.access import (
     READS_MAX,

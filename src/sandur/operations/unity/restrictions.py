@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sandur.catalog.grants import subject_id, subject_name
 from sandur.catalog.records import Pointer, Request
-from sandur.catalog.restrictions import ReadRestrictions, TableRestrictions, checked_restrictions
-from sandur.catalog.security import Authority
-from sandur.catalog.users import user_not_found
+from sandur.catalog.security.grants import subject_id, subject_name
+from sandur.catalog.security.manifest import Authority
+from sandur.catalog.security.restrictions import ReadRestrictions, TableRestrictions, checked_restrictions
+from sandur.catalog.security.users import user_not_found
 from sandur.errors import BadRequest, Invalid, NotFound
 from sandur.iceberg.expressions.binding import bind_filter
 from sandur.operations.access import Security, require

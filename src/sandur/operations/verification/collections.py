@@ -3,14 +3,14 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
+from sandur.catalog.credentials.registry import StorageRegistry
+from sandur.catalog.event_feed.subscriptions import DeliveryCursor, Subscription
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import CATALOGS, Entry, Mark, Scope, names_scope, namespaces_scope
 from sandur.catalog.location_claims import Holder, LocationClaim
 from sandur.catalog.locations import Address
 from sandur.catalog.records import Catalog
-from sandur.catalog.security import SecurityManifest, SecuritySegment
-from sandur.catalog.storage_registry import StorageRegistry
-from sandur.catalog.subscriptions import DeliveryCursor, Subscription
+from sandur.catalog.security.manifest import SecurityManifest, SecuritySegment
 from sandur.catalog.verification.findings import Finding, finding, in_flight
 from sandur.catalog.verification.places import Overlap, Overlaps
 from sandur.errors import Damaged

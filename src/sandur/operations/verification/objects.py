@@ -32,7 +32,7 @@ from sandur.catalog.records import (
     Transaction,
     drop_of,
 )
-from sandur.catalog.users import User
+from sandur.catalog.security.users import User
 from sandur.catalog.verification.findings import Finding, finding, in_flight
 from sandur.catalog.verification.records import (
     HeadFacts,
@@ -44,7 +44,7 @@ from sandur.catalog.verification.records import (
 from sandur.errors import Damaged, Invalid, NewerRecord, NotFound, SandurError
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.delta.publishing import have_same_bytes, published_location, staged_location
+from sandur.operations.delta.publishing import have_same_actions, published_location, staged_location
 from sandur.operations.janitors.events import receipted_commits
 from sandur.operations.janitors.sweep import DAY_MS, is_older
 from sandur.operations.lake import Lake
@@ -260,12 +260,14 @@ async def check_bound(lake: Lake, listed: Listed, *, kind: type[BoundRecord]) ->
 
 
 async def _commits(lake: Lake, listed: Listed, pointer: Pointer) -> Sequence[Finding]:
-    """The metadata file of a table or view that lives, and the receipt of its last commit."""
+    """The metadata file of a table or view that lives, and the receipts of the commits in its pointer (C5, B4)."""
     head = pointer.head
     if head is None or pointer.state not in {"live", "dropped", "purging"}:
         return []
-    key, receipt = receipt_key(lake.layout, tried_of(head)), receipt_of(pointer.table_uuid, head)
-    found = await _receipt(lake, listed, key, receipt, is_collectable=True)
+    found: list[Finding] = []
+    for one in (*pointer.passed, head):
+        key, receipt = receipt_key(lake.layout, tried_of(one)), receipt_of(pointer.table_uuid, one)
+        found += await _receipt(lake, listed, key, receipt, is_collectable=True)
     if pointer.state != "live":
         return found
     expected = f"the metadata file {head.metadata_location}"
@@ -298,7 +300,7 @@ async def _delta_commits(lake: Lake, listed: Listed, table: DeltaTable) -> Seque
         published = published_location(table, commit.version)
         try:
             are_there = [await lake.locations.exists(one) for one in (staged, published)]
-            is_same = await have_same_bytes(lake, staged, published) if all(are_there) else None
+            is_same = await have_same_actions(lake, staged, published) if all(are_there) else None
         except Invalid:  # The settings do not allow the location: only clients reach it.
             return found
         must_be_published = commit.version <= table.published
@@ -306,7 +308,8 @@ async def _delta_commits(lake: Lake, listed: Listed, table: DeltaTable) -> Seque
             expected = published if must_be_published else staged
             found.append(finding("delta-file-missing", listed.key, expected=expected, found="no file"))
         elif is_same is False:
-            found.append(finding("delta-file-differs", listed.key, expected=f"the bytes of {staged}", found=published))
+            expected = f"the actions of {staged}"
+            found.append(finding("delta-file-differs", listed.key, expected=expected, found=published))
     return found
 
 

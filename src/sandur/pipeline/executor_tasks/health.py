@@ -11,19 +11,19 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from sandur.catalog.identifiers import Identifier
 from sandur.catalog.maintenance.health import TableHealth, needs_of
 from sandur.catalog.maintenance.measures import (
     Fragments,
     Group,
     Reference,
-    SizeHistogram,
     SnapshotAge,
     fragments_of,
     kept_snapshots,
     small_file_bytes,
-    small_group,
 )
 from sandur.catalog.maintenance.policies import (
+    SYSTEM,
     Compaction,
     MergedPolicy,
     Policy,
@@ -34,20 +34,19 @@ from sandur.catalog.records import DeltaTable
 from sandur.errors import NotFound, SandurError
 from sandur.iceberg.scan.columns import PARTITION, ManifestColumns
 from sandur.iceberg.scan.manifests import DATA, ManifestFile
-from sandur.operations.delta.publishing import LOG_FOLDER
+from sandur.iceberg.snapshots import BRANCH
 from sandur.operations.lake import Lake
+from sandur.operations.maintenance.delta_health import FILES_MEASURED_MAX, measure_delta
 from sandur.operations.planning.manifests import Manifests
+from sandur.operations.policies import SYSTEM_NAMESPACE
 from sandur.operations.tables.documents import TABLES as DOCUMENTS
-from sandur.operations.tables.documents import load_document
+from sandur.operations.tables.documents import current_document, load_document
 from sandur.operations.tables.manifest_places import ReadableManifests
 from sandur.operations.tables.names import allowed_roots
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.sources.range_reader import gather_bounded, shaped_batch
 from sandur.pipeline.tables import TABLE_HEALTH
 from sandur.pipeline.tasks import Row
-
-FILES_MEASURED_MAX: Final = 2_000_000
-"""A table with more files is measured by its totals alone."""
 
 _ENCRYPTED: Final = "encryption.key-id"
 
@@ -59,6 +58,10 @@ class Scopes(NamedTuple):
     catalogs: Mapping[str, ScopePolicy]
     namespaces: Mapping[tuple[str, str], ScopePolicy]
     tables: Mapping[str, ScopePolicy]
+    default_catalog: str
+
+    def is_system(self, row: Row) -> bool:
+        return (row["catalog"], row["namespace"]) == (self.default_catalog, SYSTEM_NAMESPACE)
 
     def merged(self, row: Row, properties: Mapping[str, str]) -> MergedPolicy:
         levels = row["namespace"].split(".")
@@ -66,6 +69,7 @@ class Scopes(NamedTuple):
         found = (
             self.workspace,
             self.catalogs.get(row["catalog"]),
+            SYSTEM if self.is_system(row) else None,
             *(self.namespaces.get(one) for one in above),
             self.tables.get(row["uuid"]),
         )
@@ -82,9 +86,15 @@ def measure_tables(blocking: BlockingLake, rows: Sequence[Row], scopes: Scopes, 
 
 
 async def measured_row(lake: Lake, row: Row, scopes: Scopes, now_ms: int) -> Mapping[str, object]:
+    problem = ""
+    if scopes.is_system(row) and row["format"] == "iceberg":
+        try:
+            row = await _with_head(lake, row)
+        except SandurError as error:
+            problem = str(error)
     properties = _object(row["properties_json"])
     merged = scopes.merged(row, properties)
-    health = _from_totals(row, merged.policy, properties, now_ms)
+    health = _from_totals({**row, "problem": row["problem"] or problem}, merged.policy, properties, now_ms)
     try:
         if not health.blocked:
             health = await _opened(lake, row, health, merged.policy)
@@ -101,6 +111,37 @@ async def measured_row(lake: Lake, row: Row, scopes: Scopes, now_ms: int) -> Map
         "needs_json": msgspec.json.encode(needs).decode(),
         "policy_json": msgspec.json.encode(own).decode(),
         "benefit": sum(need["benefit_bytes"] for need in needs),
+    }
+
+
+async def _with_head(lake: Lake, row: Row) -> Row:
+    """The row of a system table with what its current metadata says.
+
+    `project` does not publish that, because every run of the pipeline changes it.
+    """
+    name = Identifier(row["catalog"], tuple(row["namespace"].split(".")), row["name"])
+    document = await current_document(lake, name)
+    metadata = document.metadata
+    snapshot = metadata.current_snapshot
+    summary = (snapshot.summary if snapshot else None) or {}
+    ages = [
+        SnapshotAge(snapshot_id=one.snapshot_id, committed_ms=one.timestamp_ms, parent_id=one.parent_snapshot_id)
+        for one in metadata.snapshots
+    ]
+    references = [
+        Reference(name=name, is_branch=ref.type == BRANCH, snapshot_id=ref.snapshot_id)
+        for name, ref in metadata.refs.items()
+    ]
+    return {
+        **row,
+        "metadata_location": document.location,
+        "last_commit_ms": metadata.last_updated_ms,
+        "file_count": _whole(summary.get("total-data-files")),
+        "size_bytes": _whole(summary.get("total-files-size")),
+        "properties_json": msgspec.json.encode(metadata.properties).decode(),
+        "summary_json": msgspec.json.encode(summary).decode(),
+        "snapshots_json": msgspec.json.encode(ages).decode(),
+        "refs_json": msgspec.json.encode(references).decode(),
     }
 
 
@@ -241,59 +282,14 @@ class _Deletes:
                 self.bytes += size
 
 
-class _Checkpoint(msgspec.Struct, frozen=True):
-    version: int
-
-
-class _Histogram(msgspec.Struct, frozen=True, rename="camel"):
-    sorted_bin_boundaries: tuple[int, ...]
-    file_counts: tuple[int, ...]
-    total_bytes: tuple[int, ...]
-
-
-class _Checksum(msgspec.Struct, frozen=True, rename="camel"):
-    """What Delta writes beside a commit: totals of the table, and the sizes of its files."""
-
-    num_files: int
-    table_size_bytes: int
-    file_size_histogram: _Histogram | None = None
-
-
 async def _measured_delta(lake: Lake, row: Row, health: TableHealth, policy: Compaction) -> TableHealth:
-    """From the record, the last checkpoint and the checksum of the newest version; without those it stays unknown."""
     found = await lake.bound_record(row["uuid"], "delta").read()
     record = found.value if found else None
     if not isinstance(record, DeltaTable):
         raise NotFound(f"Table does not exist: {row['name']}", subject="table")
     if record.data_source_format != "DELTA":
         return replace(health, blocked=f"is a table in {record.data_source_format}, which only its engine maintains")
-    log = f"{record.location}/{LOG_FOLDER}"
-    checkpoint = _decoded(await lake.locations.read(f"{log}/_last_checkpoint"), _Checkpoint)
-    checksum = _decoded(await lake.locations.read(f"{log}/{record.last_version:020d}.crc"), _Checksum)
-    health = replace(
-        health,
-        last_commit_ms=health.last_commit_ms or record.last_commit_ms or record.created_ms,
-        unpublished_commits=sum(commit.version > record.published for commit in record.commits),
-        commits_since_checkpoint=record.last_version - (checkpoint.version if checkpoint else -1),
-    )
-    if checksum is None:
-        return health
-    health = replace(health, data_files=checksum.num_files, data_bytes=checksum.table_size_bytes)
-    sizes = checksum.file_size_histogram
-    if sizes is None or len({len(sizes.sorted_bin_boundaries), len(sizes.file_counts), len(sizes.total_bytes)}) > 1:
-        return health
-    histogram = SizeHistogram(sizes.sorted_bin_boundaries, sizes.file_counts, sizes.total_bytes)
-    return _with_fragments(health, fragments_of([small_group(histogram, policy)], policy))
-
-
-def _decoded(data: bytes | None, kind: type[Any]) -> Any:  # noqa: ANN401 - of the type that is asked for
-    """A file of a Delta log; None if it is missing or damaged, because engines can do without it."""
-    if data is None:
-        return None
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError:
-        return None
+    return await measure_delta(lake, record, health, policy)
 
 
 def _object(text: str | None) -> dict[str, str]:

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from sandur.catalog.lineage import Facts, merge_facts
-from sandur.catalog.lineage_runs import Port, Reference, RunLineage, name_key, place_key, run_of
+from sandur.catalog.lineage.events import Facts, merge_facts
+from sandur.catalog.lineage.runs import Port, Reference, RunLineage, name_key, place_key, run_of
 from sandur.errors import SandurError
 from sandur.operations.delta.versions import newest_in_log
 from sandur.operations.lake import Lake

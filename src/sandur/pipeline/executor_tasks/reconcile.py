@@ -165,9 +165,10 @@ async def walk_table(lake: Lake, uuid: str, *, depth_max: int) -> AsyncIterator[
     pointer = (await resolution.effective_pointer(lake, held)).value
     if pointer.head is None:
         return
-    # The head below a committed transaction may still lack its receipt: no successor has written it yet (C5).
-    before = held.value.head if held.value.head != pointer.head else None
-    walk = _Walk(lake, pointer, {commit_key_of(head): head for head in (pointer.head, before) if head})
+    # The head below a committed transaction, and what a batch passed, may still lack receipts: no successor has
+    # written them yet (C5, B4).
+    known = (pointer.head, held.value.head, *held.value.passed)
+    walk = _Walk(lake, pointer, {commit_key_of(head): head for head in known if head})
     step: _Step | None = _Step(commit_key_of(pointer.head), pointer.head.metadata_location)
     for _ in range(depth_max):
         if step is None:

@@ -78,6 +78,7 @@ def read_scopes(context: JobContext, publication: Publication) -> Scopes:
             for row in namespaces
         },
         {id_: policy(id_, f"table {id_}") for id_ in ids},
+        context.settings.default_catalog,
     )
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from sandur.catalog.maintenance.health import Operation, TableHealth
+from sandur.catalog.maintenance.policies import Policy
 from sandur.catalog.maintenance.records import (
     OperationRecord,
     OperationResult,
@@ -27,7 +28,7 @@ from sandur.pipeline import system_tables
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.maintenance.delta import DeltaMaintenance
-from sandur.pipeline.maintenance.engine import Engine
+from sandur.pipeline.maintenance.engine import Engine, session_refusal
 from sandur.pipeline.maintenance.iceberg import IcebergTable
 from sandur.pipeline.maintenance.orphans import OrphanTable, begin, remove_orphans, vacuum, why_files_stay
 from sandur.pipeline.maintenance.runner import Runner, TableWork
@@ -54,7 +55,8 @@ def run(context: JobContext) -> JobReport:
     settled = 0 if context.dry_run else context.wait(settle_runs(context.lake, runs, settled_by=context.run_id))
     runs = context.wait(list_runs(context.lake)) if settled else runs
     before = context.wait(last_end(context.lake, runs))
-    planned = context.wait(plan_run(context.lake, within=context.arguments.get("name", ""), before=before))
+    within, refusal = context.arguments.get("name", ""), session_refusal(context.spark)
+    planned = context.wait(plan_run(context.lake, within=within, before=before, refuses_own=refusal))
     counts = {"operations_planned": len(planned.plan.work), "skipped": len(planned.plan.skipped), "settled": settled}
     if context.dry_run:
         return context.report(NAME, counts=counts, warnings=_without_health(planned))
@@ -165,13 +167,15 @@ class _Performer:
         if operation in {"orphans", "vacuum"}:
             with self._deleting:
                 return self._delete(work, operation)
+        is_first, now_ms = operation == work.records[0].operation, blocking.lake.clock.now_ms()
         if health.format == "delta":
+            last_ms = blocking.wait(self._delta.last_commit_ms(blocking.lake, health))
+            if is_first and now_ms - last_ms < seconds_of(policy.quiet) * 1_000:
+                return _busy(policy)
             return self._delta.perform(blocking, health, policy, operation)
         table = IcebergTable(self._engine, blocking, health, policy, run)
-        is_first = operation == work.records[0].operation
-        quiet_ms = blocking.lake.clock.now_ms() - table.state().last_updated_ms
-        if is_first and quiet_ms < seconds_of(policy.quiet) * 1_000:
-            return OperationResult(state="conflict", reason=f"a commit happened within the last {policy.quiet}")
+        if is_first and now_ms - table.state().last_updated_ms < seconds_of(policy.quiet) * 1_000:
+            return _busy(policy)
         return table.perform(operation, conflicts=work.conflicts.get(operation, 0), sharing=self._sharing)
 
     def _delete(self, work: TableWork, operation: Operation) -> OperationResult:
@@ -185,6 +189,10 @@ class _Performer:
         """Why files of a table may belong to others, too (O8); empty if they do not."""
         with self._deleting:
             return why_files_stay(self._removal, health, location)
+
+
+def _busy(policy: Policy) -> OperationResult:
+    return OperationResult(state="conflict", reason=f"a commit happened within the last {policy.quiet}")
 
 
 def _tables(planned: PlannedRun, plan: RunPlan) -> Sequence[TableWork]:

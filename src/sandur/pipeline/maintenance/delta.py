@@ -22,6 +22,7 @@ from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.publishing import publish_commits
 from sandur.operations.delta.tables import find_by_id
 from sandur.operations.lake import Lake
+from sandur.operations.maintenance.delta_health import log_position
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.maintenance.engine import Engine, java_classes
 from sandur.pipeline.maintenance.evidence import RowsDiffer, identifier_of, request_of
@@ -34,6 +35,7 @@ _ICEBERG: Final = "org.apache.iceberg.spark.SparkCatalog"
 _REFUSAL: Final = "org.apache.spark.sql.delta.DeltaUnsupportedOperationException"
 _EXISTS: Final = "io.delta.kernel.exceptions.CheckpointAlreadyExistsException"
 _OPTIMIZE: Final = "spark.databricks.delta.optimize"
+_USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _NO_DELTA: Final = "Spark was started without Delta, because no Delta table was published then: start it again"
 _REGISTRATION: Final = threading.Lock()
 
@@ -60,6 +62,10 @@ class DeltaMaintenance:
             case _:
                 return OperationResult(state="skipped", reason=f"{operation} is not for Delta tables")
 
+    async def last_commit_ms(self, lake: Lake, health: TableHealth) -> int:
+        """When the table was committed to, according to its log."""
+        return (await log_position(lake, (await find_by_id(lake, health.uuid)).value)).committed_ms
+
     async def _publish(self, lake: Lake, health: TableHealth, table: DeltaTable) -> int:
         published = await publish_commits(lake, table)
         if published > table.published:
@@ -76,6 +82,7 @@ class DeltaMaintenance:
         if operation == "checkpoint" and table.table_type == "MANAGED":
             version = checkpoint_by_kernel(session, self._engine.connection, health, table)
             return OperationResult(before=Measure(version=table.last_version), after=Measure(version=version))
+        session.conf.set(_USER_METADATA, self._run)  # The commits name the run, also those that the catalog never sees.
         log = DeltaLog(session, self._engine.connection, health, table)
         before = log.measure()
         if operation == "checkpoint":

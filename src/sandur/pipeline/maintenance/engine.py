@@ -17,6 +17,7 @@ from sandur.catalog.maintenance.health import TableHealth
 from sandur.catalog.maintenance.policies import PolicyRecord
 from sandur.errors import Unfit
 from sandur.operations.lake import Lake
+from sandur.operations.maintenance.planning import is_system
 from sandur.operations.maintenance.requests import list_requests
 from sandur.operations.published import PublishedDatasets
 from sandur.pipeline.blocking_lake import BlockingLake
@@ -67,13 +68,14 @@ class SparkTable(NamedTuple):
 
 
 class EngineNeeds(NamedTuple):
-    """`is_needed`: a policy, a table property or a request lets maintenance change tables.
+    """`is_needed`: a policy, a table property or a request lets maintenance change tables of users.
 
-    `has_delta`: there are Delta tables.
+    `has_delta`: there are Delta tables. `has_own`: system tables need something.
     """
 
     is_needed: bool
     has_delta: bool
+    has_own: bool = False
 
 
 def engine_needs(settings: Settings) -> EngineNeeds:
@@ -86,10 +88,14 @@ async def _needs(lake: Lake) -> EngineNeeds:
     published = lake.feature(PublishedDatasets)
     manifest = await published.manifest()
     tables = await published.table(manifest, "tables", ("format",))
-    health = await published.table(manifest, "table_health", ("mode",))
-    is_needed = _RUN in _values(health, "mode") or await _has_running_policy(lake)
+    names = ("catalog", "namespace", "mode", "needs_json")
+    health = await published.table(manifest, "table_health", names)
+    running = [row for row in health.to_pylist() if row["mode"] == _RUN]
+    own = [row for row in running if is_system(lake, row["catalog"], row["namespace"])]
+    is_needed = len(own) < len(running) or await _has_running_policy(lake)
     is_needed = is_needed or any(one.is_open for one in await list_requests(lake))
-    return EngineNeeds(is_needed, "delta" in _values(tables, "format"))
+    has_own = any(row["needs_json"] != "[]" for row in own)
+    return EngineNeeds(is_needed, "delta" in _values(tables, "format"), has_own)
 
 
 def _values(table: Any, column: str) -> set[Any]:  # noqa: ANN401 - Arrow has no types
@@ -121,20 +127,26 @@ def session_options(settings: Settings, *, with_delta: bool) -> dict[str, str]:
     return {PACKAGES: ",".join(packages), **options}
 
 
+def session_refusal(spark: SparkSession) -> str:
+    """Why a session cannot maintain tables; empty if it can."""
+    if getattr(spark, "_sc", None) is None:
+        return "maintenance needs a Spark driver in this process: Spark Connect (sc://…) is not enough"
+    if ICEBERG_EXTENSIONS not in (spark.conf.get(EXTENSIONS, "") or ""):
+        return (
+            "this Spark session was started without Iceberg, because nothing let maintenance change tables then: "
+            "start it again"
+        )
+    return ""
+
+
 class Engine:
     """Sessions of one Spark application for one run; `connection` leads to the catalog server."""
 
     def __init__(self, spark: SparkSession, connection: Connection, run: str) -> None:
-        context = getattr(spark, "_sc", None)
-        if context is None:
-            raise Unfit("maintenance needs a Spark driver in this process: Spark Connect (sc://…) is not enough")
-        if ICEBERG_EXTENSIONS not in (spark.conf.get(EXTENSIONS, "") or ""):
-            raise Unfit(
-                "this Spark session was started without Iceberg, because nothing let maintenance change tables then: "
-                "start it again"
-            )
+        if refusal := session_refusal(spark):
+            raise Unfit(refusal)
         self._spark = spark
-        self._context: Any = context
+        self._context: Any = spark.sparkContext
         self._connection = connection
         self._run = run
         self._sessions: dict[tuple[int, str], tuple[SparkSession, str]] = {}

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from sandur.catalog.maintenance.health import TableHealth
+from sandur.catalog.maintenance.policies import Compaction
 from sandur.catalog.maintenance.records import (
+    Measure,
     OperationRecord,
     OperationResult,
     RunEnd,
@@ -14,13 +16,21 @@ from sandur.catalog.maintenance.records import (
     run_end,
 )
 from sandur.errors import SandurError
+from sandur.operations.delta.tables import find_by_id
+from sandur.operations.delta.versions import read_logs
 from sandur.operations.lake import Lake
+from sandur.operations.maintenance.delta_health import checkpoint_since, log_position, measure_delta
 from sandur.operations.maintenance.runs import RunListing, RunRecords, last_end
 from sandur.pipeline.maintenance.evidence import load_metadata, measure, rewrites_of
 
 _REWRITING = frozenset({"compaction", "deletes", "manifests"})
 _NOTHING = "its run died before it committed; nothing of it is visible"
+_COMPLETE = "its run died after {} commits, which are complete"
+_CHECKPOINT = "its run died after the checkpoint was written"
 _REPEATED = "its run died; what was done is visible and complete, and the next run does the rest"
+
+_VERSIONS_MAX = 200
+"""The newest versions of a Delta table that are searched for commits of the run that died."""
 
 
 async def settle_runs(lake: Lake, runs: Sequence[RunListing], *, settled_by: str) -> int:
@@ -51,23 +61,64 @@ async def _settle(lake: Lake, run: RunListing, before: RunEnd, settled_by: str) 
 
 
 async def _settled_result(lake: Lake, begun: OperationRecord, application: str) -> OperationResult:
-    if begun.format != "iceberg" or begun.operation not in _REWRITING:
-        return OperationResult(state="failed", reason=_REPEATED)
     health = TableHealth(
         uuid=begun.uuid, catalog=begun.catalog, namespace=begun.namespace, name=begun.name, format=begun.format
     )
     try:
-        metadata = await load_metadata(lake, health)
+        if begun.format == "delta":
+            return await _settled_delta(lake, begun, health)
+        if begun.operation in _REWRITING:
+            return await _settled_rewrite(lake, begun, health, application)
     except SandurError as error:
         return OperationResult(state="failed", reason=f"its run died, and the table cannot be read: {error}")
+    return OperationResult(state="failed", reason=_REPEATED)
+
+
+async def _settled_rewrite(
+    lake: Lake, begun: OperationRecord, health: TableHealth, application: str
+) -> OperationResult:
+    """A rewrite of an Iceberg table, from the snapshots of its application."""
+    metadata = await load_metadata(lake, health)
     old = frozenset(one.snapshot_id for one in metadata.snapshots if one.timestamp_ms < begun.started_ms)
     made = rewrites_of(old, metadata, application)
     if not made:
         return OperationResult(state="failed", reason=_NOTHING)
     return OperationResult(
-        reason=f"its run died after {len(made)} commits, which are complete",
+        reason=_COMPLETE.format(len(made)),
         before=replace(begun.before),
         after=measure(metadata),
         files_rewritten=sum(one.replaced("deleted-data-files") for one in made),
         bytes_rewritten=sum(one.replaced("removed-files-size") for one in made),
+    )
+
+
+async def _settled_delta(lake: Lake, begun: OperationRecord, health: TableHealth) -> OperationResult:
+    """An operation on a Delta table, from its log: commits name their run, and checkpoints are whole or not there."""
+    table = (await find_by_id(lake, begun.uuid)).value
+    version = (await log_position(lake, table)).version
+    if begun.operation == "publish":
+        left = [one.version for one in table.commits if one.version > table.published]
+        return OperationResult(state="failed" if left else "done", reason=_REPEATED, after=Measure(version=version))
+    if begun.operation == "checkpoint":
+        checkpoint = await checkpoint_since(lake, table, begun.started_ms)
+        if checkpoint is None:
+            return OperationResult(state="failed", reason=_NOTHING)
+        return OperationResult(reason=_CHECKPOINT, after=Measure(version=checkpoint))
+    if begun.operation != "compaction":
+        return OperationResult(state="failed", reason=_REPEATED)
+    newest = range(version, max(-1, version - _VERSIONS_MAX), -1)
+    made = {
+        at: one
+        for at, one in (await read_logs(lake, table, newest)).items()
+        if one.info.user_metadata == begun.run and one.removed
+    }
+    if not made:
+        return OperationResult(state="failed", reason=_NOTHING)
+    now = await measure_delta(lake, table, health, Compaction())
+    return OperationResult(
+        reason=_COMPLETE.format(len(made)),
+        before=Measure(version=min(made) - 1),
+        after=Measure(version=version, files=now.data_files, bytes=now.data_bytes),
+        files_rewritten=sum(len(one.removed) for one in made.values()),
+        bytes_rewritten=sum(file.size or 0 for one in made.values() for file in one.removed),
     )

@@ -7,8 +7,8 @@ import msgspec
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from sandur.catalog.lineage import Facts, LineageRecord, facts_of, merge_facts
-from sandur.catalog.lineage_runs import OWN_NAMESPACE
+from sandur.catalog.lineage.events import Facts, LineageRecord, facts_of, merge_facts
+from sandur.catalog.lineage.runs import OWN_NAMESPACE
 from sandur.errors import BadRequest
 from sandur.operations.feed import LINEAGE_BATCHES
 from sandur.operations.lake import Lake

@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from sandur.catalog.lineage_runs import COMMAND_RESULT
+from sandur.catalog.lineage.runs import COMMAND_RESULT
 from sandur.pipeline.tables import COLUMN_LINEAGE, LINEAGE, LINEAGE_RUNS, LINEAGE_STATES, QUARANTINE
 
 CONFIDENCES: Final = ("verified", "matched", "declared", "partial", "unresolved")

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sandur.catalog.security import Authority, Caller
-from sandur.catalog.tokens import (
+from sandur.catalog.security.manifest import Authority, Caller
+from sandur.catalog.security.tokens import (
     AUDIENCE,
     ActorClaims,
     OwnClaims,

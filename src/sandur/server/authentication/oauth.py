@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote_plus
 
-from sandur.catalog.principals import require_principal
-from sandur.catalog.privileges import IMPERSONATE
-from sandur.catalog.security import Actor, Authority, Caller, Principal
-from sandur.catalog.tokens import read_header, read_issuer, read_subject, verify_own
+from sandur.catalog.security.manifest import Actor, Authority, Caller, Principal
+from sandur.catalog.security.principals import require_principal
+from sandur.catalog.security.privileges import IMPERSONATE
+from sandur.catalog.security.tokens import read_header, read_issuer, read_subject, verify_own
 from sandur.errors import BadRequest, Unauthenticated
 from sandur.operations.access import Security
 from sandur.operations.identity.credentials import API_KEY_PREFIX, SECRET_CHARS_MAX, matching_secret

@@ -11,12 +11,13 @@ import jwt
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from sandur.catalog.provider_claims import bearer_claims
-from sandur.catalog.tokens import read_header, verified_payload
+from sandur.catalog.security.provider_claims import bearer_claims
+from sandur.catalog.security.tokens import read_header, verified_payload
 from sandur.clock import Clock
 from sandur.errors import BadRequest, Unauthenticated, Unavailable
 from sandur.server.identity import Bearer
 from sandur.settings import OidcSettings
+from sandur.trace_context import WITH_TRACE
 
 KEYS_FRESH_MS: Final = 600_000
 """How long keys are used without a look at the provider."""
@@ -153,7 +154,7 @@ class Provider:
     async def _get(self, url: str) -> bytes:
         """A small document at exactly this address: redirects are not followed."""
         if self._client is None:
-            self._client = httpx.AsyncClient(timeout=_FETCH_SECONDS_MAX, follow_redirects=False)
+            self._client = httpx.AsyncClient(timeout=_FETCH_SECONDS_MAX, follow_redirects=False, event_hooks=WITH_TRACE)
         async with self._client.stream("GET", url, headers={"Accept": "application/json"}) as answer:
             if answer.status_code != httpx.codes.OK:
                 raise BadRequest(f"{url}: status {answer.status_code}")

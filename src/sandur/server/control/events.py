@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.feed_events import EventFilter, encode_position, event_json, filter_of
+from sandur.catalog.event_feed.events import EventFilter, encode_position, event_json, filter_of
 from sandur.errors import BadRequest
 from sandur.operations.audit.search import time_of
 from sandur.operations.event_feed.reader import pull_events

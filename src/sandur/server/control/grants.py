@@ -2,8 +2,8 @@
 
 import msgspec
 
-from sandur.catalog.grants import Assignments, GrantChange
-from sandur.catalog.privileges import SecurableType, parse_securable_type
+from sandur.catalog.security.grants import Assignments, GrantChange
+from sandur.catalog.security.privileges import SecurableType, parse_securable_type
 from sandur.operations.unity import governance, owners
 from sandur.operations.unity import grants as operations
 from sandur.server.context import Call

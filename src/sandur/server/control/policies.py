@@ -7,7 +7,7 @@ import msgspec
 
 from sandur.catalog.identifiers import parse_full_name
 from sandur.catalog.maintenance.policies import Field, PolarisPolicy, PolicyEdit, from_polaris
-from sandur.catalog.privileges import SecurableType, parse_securable_type
+from sandur.catalog.security.privileges import SecurableType, parse_securable_type
 from sandur.errors import BadRequest
 from sandur.operations import policies as operations
 from sandur.operations import table_health

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from sandur.catalog.restrictions import ColumnMask, ReadRestrictions
+from sandur.catalog.security.restrictions import ColumnMask, ReadRestrictions
 from sandur.operations.unity import restrictions as operations
 from sandur.server.context import Call
 from sandur.server.http import NO_CONTENT, NO_STORE, Answer, json_answer

@@ -2,23 +2,21 @@
 
 from typing import Final
 
-from sandur.catalog import privileges
-from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
+from sandur.catalog.security import privileges
+from sandur.catalog.security.privileges import AUTHENTICATED, OPEN, Needs
 from sandur.server.app import Dialect, Route, Router
 from sandur.server.control import (
     audit,
     browse,
-    dropped,
     events,
     grants,
     groups,
     lineage,
     policies,
     principals,
-    restore,
     restrictions,
-    stages,
     subscriptions,
+    tables,
 )
 from sandur.server.control.errors import ERRORS
 from sandur.server.needs import (
@@ -113,8 +111,8 @@ ROUTES: Final = (
     Route("GET", _OBJECT, "describeObject", browse.describe_object, DESCRIBE_OBJECT),
     Route("GET", _OBJECT + "/history", "loadHistory", browse.load_history, _READ_TABLE),
     Route("GET", _OBJECT + "/changes", "loadChanges", browse.load_changes, _READ_TABLE),
-    Route("GET", _OBJECT + "/restore", "previewRestore", restore.preview_restore, COMMIT_DELTA_TABLE),
-    Route("POST", _OBJECT + "/restore", "restoreTable", restore.restore_table, COMMIT_DELTA_TABLE),
+    Route("GET", _OBJECT + "/restore", "previewRestore", tables.preview_restore, COMMIT_DELTA_TABLE),
+    Route("POST", _OBJECT + "/restore", "restoreTable", tables.restore_table, COMMIT_DELTA_TABLE),
     Route("POST", "/tables/{catalog}/{namespace}", "defineTable", browse.create_table, _CREATE_TABLE),
     Route("POST", "/preview", "preview", browse.preview, Needs("tables", privileges.READ_DATA)),
     Route("GET", "/search", "search", browse.search_objects, Needs("metastore")),
@@ -128,9 +126,9 @@ ROUTES: Final = (
     Route("GET", "/maintenance/operations", "listMaintenanceOperations", policies.load_operations, Needs("metastore")),
     Route("GET", "/maintenance/requests", "listMaintenanceRequests", policies.list_requests, Needs("metastore")),
     Route("POST", _REQUEST, "requestMaintenance", policies.request_maintenance, REQUEST_MAINTENANCE),
-    Route("GET", "/stages", "listStages", stages.list_stages, _ADMINISTRATOR),
-    Route("POST", "/undrop/{kind}/{full_name}", "undrop", dropped.undrop, _UNDROP),
-    Route("GET", "/dropped", "listDropped", dropped.list_dropped, Needs("catalog")),
+    Route("GET", "/stages", "listStages", tables.list_stages, _ADMINISTRATOR),
+    Route("POST", "/undrop/{kind}/{full_name}", "undrop", tables.undrop_object, _UNDROP),
+    Route("GET", "/dropped", "listDropped", tables.list_dropped, Needs("catalog")),
     Route("GET", "/events", "loadEvents", events.load_events, AUTHENTICATED),
     Route("GET", "/events/stream", "streamEvents", events.stream_events, AUTHENTICATED),
     Route("POST", _SUBSCRIPTIONS, "createSubscription", subscriptions.create_subscription, AUTHENTICATED),

@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.feed_events import EventFilter, filter_of
-from sandur.catalog.subscriptions import DeliveryCursor, State, Subscription
+from sandur.catalog.event_feed.events import EventFilter, filter_of
+from sandur.catalog.event_feed.subscriptions import DeliveryCursor, State, Subscription
 from sandur.errors import BadRequest
 from sandur.operations.audit.search import time_of
 from sandur.operations.event_feed import subscriptions as operations

@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog import privileges
-from sandur.catalog.privileges import Needs
+from sandur.catalog.security import privileges
+from sandur.catalog.security.privileges import Needs
 from sandur.errors import Invalid
 from sandur.operations.access import authorize_caller
 from sandur.operations.containers.catalogs import load_catalog

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from sandur.catalog.feed_events import Event, EventFilter, encode_position
+from sandur.catalog.event_feed.events import Event, EventFilter, encode_position
 from sandur.catalog.identifiers import Identifier, checked_uuid
 from sandur.operations.event_feed.reader import PlacedEvent, pull_events
 from sandur.operations.event_feed.streams import follow, open_stream
@@ -89,6 +89,7 @@ def _event(placed: PlacedEvent, wanted: EventFilter) -> v1.Event:
             client=source.client,
             run_id=source.run_id,
             task_id=source.task_id,
+            trace_id=source.trace_id,
         ),
         format=event.format,
         operation=event.operation,

@@ -8,9 +8,9 @@ import msgspec
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.message import Message
 
-from sandur.catalog.credential_properties import credential_prefix, iceberg_properties
+from sandur.catalog.credentials.profiles import ClientAccess
+from sandur.catalog.credentials.properties import credential_prefix, iceberg_properties
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.storage_profiles import ClientAccess
 from sandur.errors import Invalid
 from sandur.operations.credentials.table_access import Delegated
 from sandur.server.context import Call

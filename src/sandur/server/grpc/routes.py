@@ -5,7 +5,7 @@ from typing import Final
 
 from google.protobuf.descriptor import FileDescriptor
 
-from sandur.catalog.privileges import AUTHENTICATED
+from sandur.catalog.security.privileges import AUTHENTICATED
 from sandur.server import needs
 from sandur.server.grpc import containers, delta, events, tables
 from sandur.server.grpc.messages import by_name, in_namespace

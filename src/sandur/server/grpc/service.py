@@ -17,7 +17,7 @@ import grpc
 import msgspec
 from google.protobuf.message import DecodeError, Message
 
-from sandur.catalog.privileges import Needs
+from sandur.catalog.security.privileges import Needs
 from sandur.server.context import Call
 from sandur.server.grpc.errors import DEADLINE_STATUS, Failure, failure_of
 from sandur.server.grpc.messages import Form, FormOf

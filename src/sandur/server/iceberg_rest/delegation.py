@@ -7,14 +7,14 @@ from typing import Final, assert_never
 import msgspec
 import structlog
 
-from sandur.catalog.credential_properties import (
+from sandur.catalog.credentials.profiles import ClientAccess, StorageCredential, StorageProfile
+from sandur.catalog.credentials.properties import (
     REFRESH_ENDPOINTS,
     credential_prefix,
     iceberg_properties,
     signing_properties,
 )
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.storage_profiles import ClientAccess, StorageCredential, StorageProfile
 from sandur.operations.credentials.table_access import Delegated
 from sandur.operations.credentials.vend import IssuerPaused
 from sandur.server.context import Call

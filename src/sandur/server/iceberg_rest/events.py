@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.feed_events import Event, EventFilter
+from sandur.catalog.event_feed.events import Event, EventFilter
 from sandur.catalog.identifiers import checked_catalog
 from sandur.errors import BadRequest
 from sandur.operations.event_feed.reader import pull_events

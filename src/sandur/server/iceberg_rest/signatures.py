@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.signed_requests import StorageRequest
+from sandur.catalog.credentials.signed_requests import StorageRequest
 from sandur.errors import BadRequest
 from sandur.operations.credentials.sign import SignedRequest, sign_located_request, sign_request
 from sandur.server.context import Call

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.lineage import EVENT_BYTES_MAX, EVENTS_PER_REQUEST_MAX
+from sandur.catalog.lineage.events import EVENT_BYTES_MAX, EVENTS_PER_REQUEST_MAX
 from sandur.errors import BadRequest
 from sandur.operations.lineage.ingest import inflated, ingest_lineage
 from sandur.server.context import Call

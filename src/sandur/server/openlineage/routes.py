@@ -5,8 +5,8 @@ from typing import Final
 import msgspec
 
 from sandur import errors
-from sandur.catalog import privileges
-from sandur.catalog.privileges import Needs
+from sandur.catalog.security import privileges
+from sandur.catalog.security.privileges import Needs
 from sandur.server.app import Dialect, Route, Router
 from sandur.server.errors import UNAVAILABLE_RETRY_SECONDS, ErrorMap, Problem, Rule
 from sandur.server.openlineage import events, graphs

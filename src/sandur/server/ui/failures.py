@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from sandur import errors
-from sandur.catalog.privileges import OPEN
-from sandur.catalog.security import ANONYMOUS
+from sandur.catalog.security.manifest import ANONYMOUS
+from sandur.catalog.security.privileges import OPEN
 from sandur.server.errors import UNAVAILABLE_RETRY_SECONDS, ErrorMap, Problem, Rule, encode_problem
 from sandur.server.http import Answer, decode_query
 from sandur.server.requests import READS, RunningExchange

@@ -1,6 +1,7 @@
 """The addresses of pages. Levels of a namespace are joined by %1F, as in the Iceberg REST API."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -61,6 +62,7 @@ def _namespace_path(namespace: Namespace) -> str:
     return f"/data{_levels(namespace)}"
 
 
+@lru_cache(1_024)
 def _levels(namespace: Namespace) -> str:
     return f"/{_segment(namespace.catalog)}/{'%1F'.join(map(_segment, namespace.levels))}"
 

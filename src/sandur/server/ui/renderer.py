@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from sandur.catalog.privileges import Needs
-from sandur.catalog.security import ANONYMOUS, Access
+from sandur.catalog.security.manifest import ANONYMOUS, Access
+from sandur.catalog.security.privileges import Needs
 from sandur.operations.lake import Lake
 from sandur.server.context import Call
 from sandur.server.http import CONTENT_TYPE, NO_STORE, Answer, Headers, header_name
@@ -151,12 +151,15 @@ def _environment() -> Environment:
         "bytes": texts.bytes_text,
         "count": texts.count_text,
         "cut": texts.cut_text,
+        "file_name": texts.file_name,
         "iso": texts.iso_text,
+        "side": texts.side_text,
         "time": texts.time_text,
     }
     environment.filters.update(filters)
     environment.globals.update(
         link=page_link,
+        moment=lambda time_ms, frame: texts.moment_html(time_ms, frame.now_ms),
         signed=texts.signed_text,
         static=static_files().address,
         catalog_actions=catalog_actions,

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sandur.catalog.privileges import AUTHENTICATED, OPEN, READ_GRANTS
+from sandur.catalog.security.privileges import AUTHENTICATED, OPEN, READ_GRANTS
 from sandur.server.app import Browsers, Dialect, Route, Router
 from sandur.server.needs import (
     ADMINISTER,

@@ -26,6 +26,7 @@ from sandur.server.authentication.authenticator import Authenticator, OwnToken
 from sandur.server.cross_site import host_of
 from sandur.server.http import Headers, HttpRequest, Refused, header_name
 from sandur.settings import OidcSettings
+from sandur.trace_context import WITH_TRACE
 
 SESSION_MS_MAX: Final = 12 * 3_600_000
 """The longest session; then its person logs in again."""
@@ -148,7 +149,7 @@ async def provider_of(http: httpx.AsyncClient, settings: OidcSettings) -> openid
 
 
 def provider_client() -> httpx.AsyncClient:
-    return httpx.AsyncClient(timeout=_PROVIDER_SECONDS_MAX, follow_redirects=False)
+    return httpx.AsyncClient(timeout=_PROVIDER_SECONDS_MAX, follow_redirects=False, event_hooks=WITH_TRACE)
 
 
 class _Renewals:

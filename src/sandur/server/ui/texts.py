@@ -1,7 +1,13 @@
 """Numbers, sizes and times as people read them. Times are in UTC."""
 
 import datetime as dt
-from typing import Final
+import re
+from functools import lru_cache
+from typing import Final, Literal
+
+from markupsafe import Markup
+
+from sandur.iceberg.table_diff import Change
 
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _STEP: Final = 1_000
@@ -9,6 +15,7 @@ _ONE_DIGIT_BELOW: Final = 10
 _AGES: Final = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1_000, "second"))
 _LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999, the last time that Python formats."""
+_TIMES_MAX: Final = 4_096
 
 
 def count_text(number: float | None) -> str:
@@ -33,11 +40,13 @@ def signed_text(added: int | None, removed: int | None) -> str:
     return " ".join(part for part in parts if part)
 
 
+@lru_cache(_TIMES_MAX)
 def time_text(time_ms: int | None) -> str:
     """A time to the second; a dash if there is none."""
     return _moment(time_ms).strftime("%Y-%m-%d %H:%M:%S") if time_ms else "–"
 
 
+@lru_cache(_TIMES_MAX)
 def iso_text(time_ms: int) -> str:
     """A time for programs."""
     return _moment(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -54,6 +63,45 @@ def age_text(time_ms: int | None, now_ms: int) -> str:
             length = f"{number} {unit}{'' if number == 1 else 's'}"
             return f"{length} ago" if time_ms <= now_ms else f"in {length}"
     return "just now"
+
+
+def moment_html(time_ms: int | None, now_ms: int) -> Markup:
+    """A time as an element, with how long ago it was; a dash if there is none. Long lists have one in each row."""
+    if not time_ms:
+        return _NO_TIME
+    age = age_text(time_ms, now_ms)
+    return Markup(f'<time datetime="{iso_text(time_ms)}" title="{age}">{time_text(time_ms)}</time>')  # noqa: S704 - numbers only
+
+
+_NO_TIME: Final = Markup("–")
+
+
+def duration_text(period: str) -> str:
+    """A duration in words, such as `5 days` for P5D; as it is if it has several parts."""
+    found = _DURATION.fullmatch(period)
+    if not found:
+        return period
+    number = found[1] or found[2]
+    unit = _DURATION_UNITS[f"T{found[3]}" if found[3] else "D"]
+    return f"{number} {unit}{'' if number == '1' else 's'}"
+
+
+_DURATION: Final = re.compile(r"P(?:(\d+)D|T(\d+)([HMS]))")
+_DURATION_UNITS: Final = {"D": "day", "TH": "hour", "TM": "minute", "TS": "second"}
+
+
+def side_text(change: Change, side: Literal["before", "after"]) -> str:
+    """One side of a difference; totals as people read numbers."""
+    text: str = change.before if side == "before" else change.after
+    if change.area != "total" or not text.isdecimal():
+        return text
+    return bytes_text(int(text)) if change.name == "bytes" else count_text(int(text))
+
+
+def file_name(path: str) -> str:
+    """The path of a file below the folder `data` of its table; its last two parts if there is no such folder."""
+    _, found, below = path.rpartition("/data/")
+    return below if found else "/".join(path.rsplit("/", 2)[-2:])
 
 
 def cut_text(text: str, chars_max: int) -> str:

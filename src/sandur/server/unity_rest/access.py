@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from sandur.catalog.security import Principal
-from sandur.catalog.users import Email, PatchOperation, UserResource, filter_named, patched_user, resource_of
+from sandur.catalog.security.manifest import Principal
+from sandur.catalog.security.users import Email, PatchOperation, UserResource, filter_named, patched_user, resource_of
 from sandur.errors import BadRequest
 from sandur.operations.unity import access as operations
 from sandur.server.authentication.oauth import ACCESS_TOKEN_TYPE, OAuthProblem, grant_token

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from sandur.catalog.grants import PermissionsChange, permissions_list
-from sandur.catalog.privileges import parse_securable_type
+from sandur.catalog.security.grants import PermissionsChange, permissions_list
+from sandur.catalog.security.privileges import parse_securable_type
 from sandur.operations import security
 from sandur.operations.access import authorize_caller
 from sandur.operations.unity import grants as operations

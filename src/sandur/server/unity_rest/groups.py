@@ -3,8 +3,8 @@
 import functools
 from collections.abc import Sequence
 
-from sandur.catalog.principals import GroupInfo, group_not_found
-from sandur.catalog.users import GroupResource, Member, Meta, filter_group_infos, patched_members
+from sandur.catalog.security.principals import GroupInfo, group_not_found
+from sandur.catalog.security.users import GroupResource, Member, Meta, filter_group_infos, patched_members
 from sandur.errors import BadRequest
 from sandur.operations.identity import groups as operations
 from sandur.server.context import Call

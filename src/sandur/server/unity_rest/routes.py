@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from sandur.catalog import privileges
-from sandur.catalog.privileges import AUTHENTICATED, OPEN, Needs
+from sandur.catalog.security import privileges
+from sandur.catalog.security.privileges import AUTHENTICATED, OPEN, Needs
 from sandur.server import needs
 from sandur.server.app import Dialect, Route, Router
 from sandur.server.unity_rest import access, catalogs, grants, groups, securables, storage, tables

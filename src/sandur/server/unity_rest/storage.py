@@ -5,17 +5,17 @@ from typing import Final, Literal
 
 import msgspec
 
-from sandur.catalog.credential_properties import unity_fields
-from sandur.catalog.identifiers import identifier_from_parts
-from sandur.catalog.infos import Comment
-from sandur.catalog.storage_access import StorageRequest
-from sandur.catalog.storage_registry import (
+from sandur.catalog.credentials.properties import unity_fields
+from sandur.catalog.credentials.registry import (
     AwsIamRole,
     CredentialUpdate,
     LocationUpdate,
     credential_info,
     location_info,
 )
+from sandur.catalog.credentials.storage_access import StorageRequest
+from sandur.catalog.identifiers import identifier_from_parts
+from sandur.catalog.infos import Comment
 from sandur.errors import BadRequest
 from sandur.operations.unity import registry as operations
 from sandur.operations.unity.credentials import credential_for, path_location, table_locations, volume_location

@@ -11,8 +11,8 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from sandur.catalog.access_boundaries import Directory, azure_directory
-from sandur.catalog.storage_profiles import AccessScope, StorageCredential, StorageProfile
+from sandur.catalog.credentials.access_boundaries import Directory, azure_directory
+from sandur.catalog.credentials.profiles import AccessScope, StorageCredential, StorageProfile
 from sandur.clock import Clock
 from sandur.errors import ServiceRefused, Unsupported
 from sandur.settings import AzureSettings, seconds_of

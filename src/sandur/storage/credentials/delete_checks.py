@@ -9,8 +9,8 @@ from typing import Final
 
 import httpx
 
-from sandur.catalog.signed_requests import Home, JudgedRequest
-from sandur.catalog.storage_profiles import Keys
+from sandur.catalog.credentials.profiles import Keys
+from sandur.catalog.credentials.signed_requests import Home, JudgedRequest
 from sandur.errors import Unavailable
 from sandur.storage.credentials.signatures import signed_headers
 

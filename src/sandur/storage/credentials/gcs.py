@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from sandur.catalog.access_boundaries import access_boundary
-from sandur.catalog.storage_profiles import AccessScope, StorageCredential, StorageProfile
+from sandur.catalog.credentials.access_boundaries import access_boundary
+from sandur.catalog.credentials.profiles import AccessScope, StorageCredential, StorageProfile
 from sandur.clock import Clock
 from sandur.errors import ServiceRefused, Unavailable
 from sandur.settings import GcsSettings

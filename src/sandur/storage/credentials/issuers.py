@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import httpx
 
 from sandur.errors import Unavailable
+from sandur.trace_context import WITH_TRACE
 
 SECONDS_MAX: Final = 5
 ANSWER_BYTES_MAX: Final = 64 << 10
@@ -41,7 +42,7 @@ async def send_to_issuer(
 
 async def _send(method: str, url: str, *, headers: Mapping[str, str], form: Mapping[str, str]) -> IssuerAnswer:
     async with (
-        httpx.AsyncClient(timeout=SECONDS_MAX, follow_redirects=False, verify=_tls()) as client,
+        httpx.AsyncClient(timeout=SECONDS_MAX, follow_redirects=False, verify=_tls(), event_hooks=WITH_TRACE) as client,
         client.stream(method, url, headers=headers, data=form or None) as response,
     ):
         body = b""

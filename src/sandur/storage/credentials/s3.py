@@ -12,11 +12,12 @@ from xml.etree import ElementTree as ET
 
 import httpx
 
-from sandur.catalog.access_policies import s3_policy
-from sandur.catalog.storage_profiles import DEFAULT_REGION, AccessScope, Keys, StorageCredential, StorageProfile
+from sandur.catalog.credentials.access_policies import s3_policy
+from sandur.catalog.credentials.profiles import DEFAULT_REGION, AccessScope, Keys, StorageCredential, StorageProfile
 from sandur.clock import Clock
 from sandur.errors import ServiceRefused, Unavailable
 from sandur.settings import S3Settings, seconds_of
+from sandur.trace_context import WITH_TRACE
 
 _TIMEOUT: Final = httpx.Timeout(5, connect=3)
 _ANSWER_BYTES_MAX: Final = 1 << 20
@@ -139,7 +140,10 @@ async def _post(url: str, form: Mapping[str, str], keys: Keys, region: str) -> b
     body = urlencode(form).encode()
     headers = _signed_headers(url, body, keys, region)
     try:
-        async with httpx.AsyncClient(timeout=_TIMEOUT, verify=_tls(), trust_env=False) as client:
+        # The signature covers the headers that it names: `traceparent`, added later, is not one of them.
+        async with httpx.AsyncClient(
+            timeout=_TIMEOUT, verify=_tls(), trust_env=False, event_hooks=WITH_TRACE
+        ) as client:
             response = await client.post(url, content=body, headers=headers)
     except httpx.HTTPError as error:
         raise Unavailable(f"STS at {url} does not answer: {type(error).__name__}") from None

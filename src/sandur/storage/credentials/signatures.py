@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from sandur.catalog.signed_requests import JudgedRequest, region_of
-from sandur.catalog.storage_profiles import Keys
+from sandur.catalog.credentials.profiles import Keys
+from sandur.catalog.credentials.signed_requests import JudgedRequest, region_of
 
 LIFETIME_MS: Final = 15 * 60 * 1_000
 """How long services accept a signature."""

@@ -24,7 +24,7 @@ async def _fields(call: Call, sent: Sent) -> tuple[Field, ...]:
 
 def _work(row: Mapping[str, Any]) -> Change:
     if reason := row.get("skipped"):
-        return Change(row["operation"] or "everything", "waits", reason)
+        return Change(row["operation"] or "all operations", "", f"skipped for now: {reason}")
     return Change(row["operation"], row["reason"], f"reads and writes about {bytes_text(row['cost_bytes'])}")
 
 

@@ -142,7 +142,7 @@ async def _preview_drop(kind: Kind, call: Call, sent: Sent) -> Preview:
     return Preview(
         sentence=f"The {kind} {full_name_of(identifier)} is dropped: its name is free at once, and no query finds it.",
         changes=(Change("its files", "in use", files), Change("it can come back", "", back)),
-        warning="Who uses it gets an error from then on.",
+        warning="Queries and jobs that use it fail from then on.",
         typed=identifier.name,
         command=f"sandur drop {full_name_of(identifier)}{flag}",
     )

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from sandur.catalog import privileges
 from sandur.catalog.identifiers import Kind
-from sandur.catalog.privileges import CHANGE_GRANTS, Needs
+from sandur.catalog.security import privileges
+from sandur.catalog.security.privileges import CHANGE_GRANTS, Needs
 from sandur.server import needs
 from sandur.server.app import Route
 from sandur.server.ui.actions.containers import CREATE_NAMESPACE, DROP_NAMESPACE, NAMESPACE_PROPERTIES

@@ -7,11 +7,11 @@ from typing import Any, Final, Literal, assert_never
 
 import msgspec
 
-from sandur.catalog.grants import Assignments, GrantChange
 from sandur.catalog.identifiers import Kind, parse_full_name, parse_schema_name
 from sandur.catalog.maintenance.policies import PolicyEdit, edited_policy
-from sandur.catalog.privileges import PRIVILEGES, READ_GRANTS, Privilege, SecurableType, parse_securable_type
 from sandur.catalog.records import Request
+from sandur.catalog.security.grants import Assignments, GrantChange
+from sandur.catalog.security.privileges import PRIVILEGES, READ_GRANTS, Privilege, SecurableType, parse_securable_type
 from sandur.errors import BadRequest
 from sandur.iceberg import updates as u
 from sandur.iceberg.requests import TableCommit
@@ -342,7 +342,9 @@ def comment_action(kind: CommentedKind) -> Action:
 async def _policy_fields(call: Call, sent: Sent) -> tuple[Field, ...]:
     found = await policies.load_policy(call.lake, *securable_at(call))
     own = dict(_flat(found.values))
-    merged = "; ".join(f"{one.field} = {json.dumps(one.value)} ({one.origin})" for one in found.merged.origins)
+    given = [one for one in found.merged.origins if one.origin != "default"]
+    merged = "; ".join(f"{one.field} = {json.dumps(one.value)} ({one.origin})" for one in given)
+    in_effect = f"In effect besides the defaults: {merged}." if given else "All fields have their defaults now."
     return (
         Field(
             name="values",
@@ -356,7 +358,7 @@ async def _policy_fields(call: Call, sent: Sent) -> tuple[Field, ...]:
             name="locked",
             label="Locked fields",
             value=sent.get("locked", ", ".join(found.locked)),
-            hint=f"Nothing below may change them. What counts now: {merged}",
+            hint=f"Names, with commas. Scopes below may not change them. {in_effect} The page Policies has all fields.",
         ),
         Field(name="base", label="", kind="hidden", value=digest_of([found.values, list(found.locked)])),
     )

@@ -16,6 +16,7 @@ _LAYER_GAP: Final = 80
 _ROW_GAP: Final = 14
 _MARGIN: Final = 12
 _BOX_CHARS: Final = 26
+_TIP: Final = 8
 _DOT_GAP: Final = 44
 _LANE_HEIGHT: Final = 46
 _REF_CHARS: Final = 14
@@ -104,8 +105,11 @@ def _edge(edge: GraphEdge, at: Mapping[str, tuple[int, float]]) -> Markup:
     (left, top), (right, bottom) = at[edge.source], at[edge.target]
     x1, y1, x2, y2 = left + _BOX_WIDTH, top + _BOX_HEIGHT / 2, right, bottom + _BOX_HEIGHT / 2
     bend = max(40.0, abs(x2 - x1) / 2)
-    path = f"M{x1} {y1:.1f}C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {x2} {y2:.1f}"
-    return Markup('<path class="edge {}" d="{}"><title>{}</title></path>').format(edge.style, path, edge.text)
+    path = f"M{x1} {y1:.1f}C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {x2 - _TIP} {y2:.1f}"
+    tip = f"M{x2} {y2:.1f}l{-_TIP} -4v8z"
+    return Markup('<path class="edge {0}" d="{1}"><title>{2}</title></path><path class="tip {0}" d="{3}"/>').format(
+        edge.style, path, edge.text, tip
+    )
 
 
 def _box(node: GraphNode, x: float, y: float) -> Markup:

@@ -17,40 +17,75 @@ _POINTS_MAX: Final = 1_000
 _LABELS_MAX: Final = 6
 _LABEL_CHARS: Final = 12
 
-Point = tuple[int, int]
-"""A time in milliseconds, and a value."""
+_TAIL: Final = 0.03
+"""The share of the plot behind the last point: a step at the end would not be seen without it."""
+_DATE_CHARS: Final = 10
+
+Point = tuple[float, int]
+"""A place on the horizontal axis, such as a time in milliseconds, and a value."""
 
 
-def step_plot(
-    points: Sequence[Point], *, label: str, text: Callable[[int], str], line: int = 1, mark_ms: int | None = None
-) -> Markup:
-    """A line that stays at a value until the next one; empty without two points. `mark_ms` draws a vertical line."""
+def step_plot(points: Sequence[tuple[int, int]], *, label: str, text: Callable[[int], str], line: int = 1) -> Markup:
+    """Values over time: a line that stays at a value until the next one; empty without two points."""
     shown = points[-_POINTS_MAX:]
     if len(shown) < 2:  # noqa: PLR2004 - a line has two ends
         return Markup("")
-    first, last = shown[0][0], max(shown[-1][0], shown[0][0] + 1)
-    top = max(value for _, value in shown) or 1
+    first, last = shown[0][0], shown[-1][0]
+    end = last + max((last - first) * _TAIL, 1.0)
+    return _framed(label, _steps(shown, first, end, line), low="0", high=text(_top(shown)), ends=_ends(first, last))
 
-    def x(time_ms: int) -> float:
-        return _LEFT + (time_ms - first) / (last - first) * (_WIDTH - _LEFT - _RIGHT)
 
-    def y(value: int) -> float:
-        return _HEIGHT - _BOTTOM - value / top * (_HEIGHT - _TOP - _BOTTOM)
+def version_plot(
+    points: Sequence[tuple[int, int]],
+    versions: tuple[int, int],
+    *,
+    label: str,
+    text: Callable[[int], str],
+    line: int = 1,
+    at: int | None = None,
+) -> Markup:
+    """Values by version, above a slider from the first of the versions to the last; empty without two points.
 
-    path = [f"M{x(shown[0][0]):.1f} {y(shown[0][1]):.1f}"]
-    path += [f"H{x(time_ms):.1f}V{y(value):.1f}" for time_ms, value in shown[1:]]
-    area = f"{''.join(path)}V{_HEIGHT - _BOTTOM}H{x(shown[0][0]):.1f}Z"
-    mark = ""
-    if mark_ms is not None and first <= mark_ms <= last:
-        mark = f'<path class="now" d="M{x(mark_ms):.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>'
-    return _framed(
-        label,
-        Markup('<path class="area-{0}" d="{1}"/><path class="line-{0}" d="{2}"/>').format(line, area, "".join(path))
-        + Markup(mark),  # noqa: S704 - only numbers
-        low="0",
-        high=text(top),
-        ends=(time_text(first)[:10], time_text(last)[:10]),
-    )
+    Each version is in the middle of its step. `at` is the version that is marked; a script moves the mark.
+    """
+    first, last = versions
+    shown = [(place - 0.5, value) for place, value in points if first <= place <= last]
+    if len(shown) < 2:  # noqa: PLR2004 - as above
+        return Markup("")
+    drawing = _steps([(max(place, first), value) for place, value in shown], first, last, line)
+    width = _WIDTH - _LEFT - _RIGHT
+    if at is not None and first <= at <= last:
+        place = f"{(at - first) / (last - first) * width:.1f}"
+        mark = Markup('<path class="now" data-width="{}" transform="translate({} 0)" d="M{} {}V{}"/>')
+        drawing += mark.format(width, place, _LEFT, _TOP, _HEIGHT - _BOTTOM)
+    ends = (f"version {first}", f"version {last}")
+    return _framed(label, drawing, low="0", high=text(_top(shown)), ends=ends)
+
+
+def _top(points: Sequence[Point]) -> int:
+    return max(value for _, value in points) or 1
+
+
+def _ends(first: int, last: int) -> tuple[str, str]:
+    """The first and the last time: dates, or times of day if both are on one day."""
+    texts = time_text(first), time_text(last)
+    is_one_day = texts[0][:_DATE_CHARS] == texts[1][:_DATE_CHARS]
+    return texts if is_one_day else (texts[0][:_DATE_CHARS], texts[1][:_DATE_CHARS])
+
+
+def _steps(points: Sequence[Point], first: float, end: float, line: int) -> Markup:
+    top = _top(points)
+
+    def x(place: float) -> str:
+        return f"{_LEFT + (place - first) / (end - first) * (_WIDTH - _LEFT - _RIGHT):.1f}"
+
+    def y(value: int) -> str:
+        return f"{_HEIGHT - _BOTTOM - value / top * (_HEIGHT - _TOP - _BOTTOM):.1f}"
+
+    start = f"M{x(points[0][0])} {y(points[0][1])}"
+    path = f"{start}{''.join(f'H{x(place)}V{y(value)}' for place, value in points[1:])}H{x(end)}"
+    area = f"{path}V{_HEIGHT - _BOTTOM}H{x(points[0][0])}Z"
+    return Markup('<path class="area-{0}" d="{1}"/><path class="line-{0}" d="{2}"/>').format(line, area, path)
 
 
 def bar_plot(bars: Sequence[tuple[str, int]], *, label: str, text: Callable[[int], str]) -> Markup:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sandur.catalog import privileges
 from sandur.catalog.identifiers import Identifier, Kind, full_name_of
-from sandur.catalog.privileges import Needs, SecurableType
 from sandur.catalog.records import ModelVersion
+from sandur.catalog.security import privileges
+from sandur.catalog.security.privileges import Needs, SecurableType
 from sandur.errors import Forbidden, NotFound
 from sandur.operations.access import TYPES
 from sandur.operations.browse import describe_object

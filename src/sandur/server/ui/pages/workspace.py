@@ -5,7 +5,7 @@ from typing import Final
 from sandur import __version__
 from sandur.catalog.audit import AuditFilter
 from sandur.catalog.identifiers import parse_full_name
-from sandur.catalog.privileges import parse_securable_type
+from sandur.catalog.security.privileges import parse_securable_type
 from sandur.errors import BadRequest, Forbidden
 from sandur.operations import policies
 from sandur.operations.access import authorize_caller, authorize_metastore

@@ -3,6 +3,7 @@ const form = document.querySelector("form.scrub");
 const slider = document.getElementById("at");
 const text = document.getElementById("at-text");
 const part = document.getElementById("version");
+const line = form?.querySelector("path.now");
 let wanted = 0;
 let timer = 0;
 
@@ -10,6 +11,12 @@ function mark(version) {
   for (const row of document.querySelectorAll("tr[data-version]")) {
     row.classList.toggle("current", row.dataset.version === version);
   }
+}
+
+// The mark of the plot is above the thumb of the slider.
+function move() {
+  const share = (slider.value - slider.min) / Math.max(slider.max - slider.min, 1);
+  line?.setAttribute("transform", `translate(${share * line.dataset.width} 0)`);
 }
 
 async function show(version) {
@@ -38,6 +45,7 @@ async function show(version) {
 if (form && slider && part) {
   slider.addEventListener("input", () => {
     text.value = slider.value;
+    move();
     clearTimeout(timer);
     timer = setTimeout(() => show(slider.value), 120);
   });

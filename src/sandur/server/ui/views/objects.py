@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sandur.catalog.grants import EffectivePrivilege
 from sandur.catalog.identifiers import Identifier, full_name_of
 from sandur.catalog.records import ModelVersion
+from sandur.catalog.security.grants import EffectivePrivilege
 from sandur.operations.browse import Description
 from sandur.operations.tables.undrop import DroppedInfo
 from sandur.operations.unity.grants import LinkGrants

@@ -19,9 +19,9 @@ from sandur.operations.preview.rows import PreviewedRows
 from sandur.operations.table_health import TableHealthDetail
 from sandur.operations.tables.timeline import Difference, TableSnapshots, TableVersion, Timeline
 from sandur.server.ui.drawing.graphs import NODES_MAX, SnapshotDot, snapshot_graph
-from sandur.server.ui.drawing.plots import bar_plot, step_plot
+from sandur.server.ui.drawing.plots import bar_plot, step_plot, version_plot
 from sandur.server.ui.links import named_action_link, object_link
-from sandur.server.ui.texts import bytes_text, count_text, time_text
+from sandur.server.ui.texts import bytes_text, count_text, duration_text, time_text
 from sandur.server.ui.views.objects import ObjectView, object_head
 
 SNAPSHOTS_SHOWN: Final = 100
@@ -134,12 +134,12 @@ def _delta_bytes(rows: Sequence[HistoryRow]) -> list[tuple[int, int]]:
     return points
 
 
-def _plot(points: Sequence[tuple[int, int]], label: str, text: Any, line: int, mark_ms: int | None = None) -> Markup:  # noqa: ANN401 - a function of this module's callers
+def _plot(points: Sequence[tuple[int, int]], label: str, text: Any, line: int) -> Markup:  # noqa: ANN401 - a function of this module's callers
     if not points:
         return Markup("")
     first, last = points[0], points[-1]
     words = f"{label}: from {text(first[1])} on {time_text(first[0])} to {text(last[1])} on {time_text(last[0])}"
-    return step_plot(points, label=words, text=text, line=line, mark_ms=mark_ms)
+    return step_plot(points, label=words, text=text, line=line)
 
 
 class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,7 +201,6 @@ def timeline_view(identifier: Identifier, found: Timeline, *, limit: int, at: in
     version = version_view(identifier, at, found.version) if at is not None and found.version else None
     head = object_head(identifier, found.kind, "timeline")
     rows = [*found.rows, *found.older]
-    chosen = next((row for row in rows if row.version == at), None)
     versions = [row.version for row in rows]
     is_full = len(rows) >= limit
     return TimelineView(
@@ -213,7 +212,7 @@ def timeline_view(identifier: Identifier, found: Timeline, *, limit: int, at: in
         last=max(versions, default=0),
         at=at,
         version=version,
-        plot=_timeline_plot(found.rows, chosen),
+        plot=_timeline_plot(found.rows, versions, at),
         next_link=object_link(identifier, found.kind, "timeline", before=min(versions)) if is_full else "",
         newest_link=object_link(identifier, found.kind, "timeline"),
         published_ms=found.published_ms,
@@ -247,13 +246,17 @@ def _diff_link(identifier: Identifier, version: int, before: int | None) -> str:
     return "" if before is None else object_link(identifier, "table", "diff", **{"from": before, "to": version})
 
 
-def _timeline_plot(rows: Sequence[HistoryRow], chosen: HistoryRow | None) -> Markup:
-    mark_ms = chosen.at_ms if chosen else None
+def _timeline_plot(rows: Sequence[HistoryRow], versions: Sequence[int], at: int | None) -> Markup:
+    """Rows by version, or bytes if no rows are known, above the slider of all versions."""
     ordered = rows[::-1]
-    by_rows = [(row.at_ms, row.total_rows) for row in ordered if row.total_rows is not None]
-    if by_rows:
-        return _plot(by_rows, "Rows over time", count_text, 1, mark_ms)
-    return _plot(_delta_bytes(rows), "Bytes over time", bytes_text, 2, mark_ms)
+    by_rows = [(row.version, row.total_rows) for row in ordered if row.total_rows is not None]
+    by_bytes = [] if by_rows else [(row.version, size) for row, (_, size) in zip(ordered, _delta_bytes(rows))]  # noqa: B905 - none if a part is not known
+    points, name, text, line = (by_rows, "Rows", count_text, 1) if by_rows else (by_bytes, "Bytes", bytes_text, 2)
+    if not points:
+        return Markup("")
+    (first, low), (last, high) = points[0], points[-1]
+    label = f"{name} by version: from {text(low)} in version {first} to {text(high)} in version {last}"
+    return version_plot(points, (min(versions), max(versions)), label=label, text=text, line=line, at=at)
 
 
 class DiffView(ObjectView, frozen=True, kw_only=True):
@@ -437,7 +440,7 @@ def _rules(health: TableHealth, policy: Policy, needs: Mapping[str, Need]) -> Se
             ("manifests", "manifests", count_text(health.manifests), f"from {policy.manifests.min_manifests}"),
             (
                 "snapshots",
-                f"snapshots older than {policy.snapshots.max_age}",
+                f"snapshots older than {duration_text(policy.snapshots.max_age)}",
                 count_text(health.expirable_snapshots),
                 f"from {policy.snapshots.min_expired}",
             ),

@@ -7,11 +7,11 @@ import msgspec
 from markupsafe import Markup
 
 from sandur.catalog.audit import AuditRecord
+from sandur.catalog.event_feed.subscriptions import DeadLetter, DeliveryCursor, Subscription
 from sandur.catalog.identifiers import Identifier, Namespace, full_name_of
 from sandur.catalog.maintenance.policies import FieldOrigin
 from sandur.catalog.paging import Page
-from sandur.catalog.security import Principal
-from sandur.catalog.subscriptions import DeadLetter, DeliveryCursor, Subscription
+from sandur.catalog.security.manifest import Principal
 from sandur.operations.audit.search import AuditPage
 from sandur.operations.browse import ContentEntry
 from sandur.operations.event_feed.subscriptions import SubscriptionStatus

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from sandur.catalog.credentials.profiles import AccessScope
 from sandur.catalog.locations import is_within, normalize_location
-from sandur.catalog.storage_profiles import AccessScope
 from sandur.errors import Unsupported
 
 S3_POLICY_CHARS_MAX: Final = 2_048

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from sandur.catalog.feed_events import Event, event_json, time_text
+from sandur.catalog.event_feed.events import Event, event_json, time_text
 from sandur.errors import BadRequest, Invalid
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - how Standard Webhooks marks a secret
@@ -41,6 +41,8 @@ def envelope(event: Event, *, is_gap: bool = False) -> bytes:
         fields["sequence"] = str(event.version)
     if event.previous:
         fields["previous"] = event.previous
+    if parent := event.source.traceparent:
+        fields["traceparent"] = parent
     if is_gap:
         fields["gap"] = True
     return msgspec.json.encode({**fields, "data": event_json(event)})

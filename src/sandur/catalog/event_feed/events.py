@@ -95,6 +95,7 @@ def event_json(event: Event) -> Mapping[str, object]:
                 ("client", source.client),
                 ("run_id", source.run_id),
                 ("task_id", source.task_id),
+                ("trace_id", source.trace_id),
             )
             if value
         },

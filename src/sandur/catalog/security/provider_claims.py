@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from sandur.catalog.security import EVERYONE, Caller, folded
-from sandur.catalog.tokens import Times, check_times
+from sandur.catalog.security.manifest import EVERYONE, Caller, folded
+from sandur.catalog.security.tokens import Times, check_times
 from sandur.errors import Unauthenticated
 from sandur.settings import OidcSettings, seconds_of
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from jwt.algorithms import AllowedPublicKeys, ECAlgorithm
 
 from sandur.catalog.record_versions import Record
-from sandur.catalog.security import Actor, Caller
+from sandur.catalog.security.manifest import Actor, Caller
 from sandur.errors import Unauthenticated, Unavailable
 from sandur.settings import LIFETIME_SECONDS_MAX
 

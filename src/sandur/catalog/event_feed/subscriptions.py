@@ -5,9 +5,9 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from sandur.catalog.feed_events import Event, EventFilter, Position
+from sandur.catalog.event_feed.events import Event, EventFilter, Position
 from sandur.catalog.record_versions import Record
-from sandur.catalog.security import Caller
+from sandur.catalog.security.manifest import Caller
 
 State = Literal["active", "paused", "disabled"]
 

@@ -8,10 +8,10 @@ from typing import Final, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.principals import GroupInfo, with_tokens_revoked
 from sandur.catalog.record_versions import Record
 from sandur.catalog.records import LastChange
-from sandur.catalog.security import Principal, folded
+from sandur.catalog.security.manifest import Principal, folded
+from sandur.catalog.security.principals import GroupInfo, with_tokens_revoked
 from sandur.errors import Invalid, NotFound, Unsupported
 
 _EMAIL: Final = re.compile(r"[^\s@]{1,200}@[^\s@]{1,200}\Z")

@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from sandur.catalog.security import (
+from sandur.catalog.security.manifest import (
     EVERYONE,
     Authority,
     Group,

@@ -9,7 +9,7 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from sandur.catalog.privileges import READ_DATA, READ_TABLE, SCAN_TABLE, WRITE_DATA, Rule
+from sandur.catalog.security.privileges import READ_DATA, READ_TABLE, SCAN_TABLE, WRITE_DATA, Rule
 from sandur.errors import Invalid
 
 MaskAction = Literal[

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from sandur.catalog.credentials.profiles import StorageProfile
 from sandur.catalog.locations import normalize_location
-from sandur.catalog.storage_profiles import StorageProfile
 
 
 def server_rights(location: str, profile: StorageProfile) -> Sequence[str]:

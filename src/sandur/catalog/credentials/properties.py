@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final, assert_never
 
-from sandur.catalog.storage_profiles import DEFAULT_REGION, Cloud, StorageCredential, StorageProfile
+from sandur.catalog.credentials.profiles import DEFAULT_REGION, Cloud, StorageCredential, StorageProfile
 
 REFRESH_ENDPOINTS: Final[Mapping[Cloud, str]] = {
     "s3": "client.refresh-credentials-endpoint",

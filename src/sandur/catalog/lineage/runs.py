@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from sandur.catalog.lineage import SEPARATOR, Facts, Json
+from sandur.catalog.lineage.events import SEPARATOR, Facts, Json
 from sandur.catalog.locations import normalize_location
 
 OWN_NAMESPACE: Final = "sandur"

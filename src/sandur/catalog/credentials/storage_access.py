@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import asdict, replace
 
-from sandur.catalog.storage_profiles import ClientAccess, Cloud, StorageProfile
+from sandur.catalog.credentials.profiles import ClientAccess, Cloud, StorageProfile
 from sandur.errors import Invalid
 
 TEXT_CHARS_MAX: Final = 2_048

@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sandur.catalog.access_policies import access_scope
+from sandur.catalog.credentials.access_policies import access_scope
+from sandur.catalog.credentials.profiles import AccessScope
 from sandur.catalog.locations import canonical_address
-from sandur.catalog.storage_profiles import AccessScope
 from sandur.errors import Unsupported
 
 RULES_MAX: Final = 10

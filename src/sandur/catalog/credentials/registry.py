@@ -7,14 +7,14 @@ from typing import Final, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from sandur.catalog.credentials.profiles import Cloud
+from sandur.catalog.credentials.storage_access import StorageFields, StorageRequest, check_scheme
 from sandur.catalog.events import CatalogEvent
 from sandur.catalog.identifiers import checked_new_name
 from sandur.catalog.infos import Comment, EntityInfo, entity_fields
 from sandur.catalog.locations import check_length, is_within, normalize_location
 from sandur.catalog.record_versions import Record
 from sandur.catalog.records import LastChange, RegistryEntry
-from sandur.catalog.storage_access import StorageFields, StorageRequest, check_scheme
-from sandur.catalog.storage_profiles import Cloud
 from sandur.errors import AlreadyExists, Invalid, NotFound, Subject
 
 ENTRIES_MAX: Final = 5_000

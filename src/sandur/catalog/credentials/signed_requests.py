@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from sandur.catalog.delete_lists import deleted_keys, refusal
+from sandur.catalog.credentials.delete_lists import deleted_keys, refusal
+from sandur.catalog.credentials.profiles import DEFAULT_REGION, StorageProfile
 from sandur.catalog.locations import DECODES_MAX, is_own_folder, normalize_location
-from sandur.catalog.storage_profiles import DEFAULT_REGION, StorageProfile
 from sandur.errors import Forbidden
 
 URI_CHARS_MAX: Final = 16_384

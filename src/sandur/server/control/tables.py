@@ -1,15 +1,29 @@
-"""Handlers that list what was dropped, and bring it back."""
+"""Handlers for tables that are staged or dropped, and for earlier states of Delta tables."""
 
-from typing import get_args
+from typing import Annotated, get_args
 
 import msgspec
 
 from sandur.catalog.identifiers import Kind, Namespace, checked_uuid, parse_full_name, parse_schema_name
-from sandur.errors import Invalid
-from sandur.operations.tables import undrop as operations
+from sandur.errors import BadRequest, Invalid
+from sandur.operations.delta import restore
+from sandur.operations.tables import stages, undrop
 from sandur.server.context import Call, whole_number
+from sandur.server.control.browse import identifier_of
 from sandur.server.control.principals import answer_with
 from sandur.server.http import Answer
+
+Version = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+
+
+async def list_stages(call: Call) -> Answer:
+    size = call.query.get("page_size")
+    page = await stages.list_stages(
+        call.lake,
+        page_token=call.query.get("page_token") or None,
+        page_size=None if size is None else whole_number(size, "page_size", at_least=1),
+    )
+    return answer_with({"stages": page.entries, "next_page_token": page.next_token})
 
 
 class UndropRequest(msgspec.Struct, frozen=True):
@@ -19,12 +33,12 @@ class UndropRequest(msgspec.Struct, frozen=True):
     new_name: str | None = None
 
 
-async def undrop(call: Call) -> Answer:
+async def undrop_object(call: Call) -> Answer:
     kind, was = _kind(call.value("kind")), parse_full_name(call.value("full_name"))
     body = call.body(UndropRequest, "undrop") if call.http.body else UndropRequest()
     if body.uuid is not None:
         checked_uuid("uuid", body.uuid)
-    identifier, uuid = await operations.undrop(
+    identifier, uuid = await undrop.undrop(
         call.lake,
         was,
         kind=kind,
@@ -40,7 +54,7 @@ async def list_dropped(call: Call) -> Answer:
     if not catalog:
         raise Invalid("The parameter catalog is required: the name of a catalog")
     namespace: Namespace | None = parse_schema_name(f"{catalog}.{levels}") if levels else None
-    page = await operations.list_dropped(
+    page = await undrop.list_dropped(
         call.lake,
         catalog,
         namespace,
@@ -48,6 +62,32 @@ async def list_dropped(call: Call) -> Answer:
         page_size=None if size is None else whole_number(size, "page_size", at_least=1),
     )
     return answer_with({"dropped": page.entries, "next_page_token": page.next_token})
+
+
+class RestoreRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The version of a Delta table to restore; Iceberg tables move their branch `main` instead.
+
+    `expected_version` is the version that the table must still have: the one that the preview showed.
+    """
+
+    version: Version
+    expected_version: Version
+
+
+async def preview_restore(call: Call) -> Answer:
+    text = call.query.get("version")
+    if not text:
+        raise BadRequest("The parameter version is required: a version of the table")
+    version = whole_number(text, "version", at_least=0)
+    return answer_with(await restore.preview_restore(call.lake, identifier_of(call), version))
+
+
+async def restore_table(call: Call) -> Answer:
+    body = call.body(RestoreRequest, "restore request")
+    restored = await restore.restore_table(
+        call.lake, identifier_of(call), body.version, expected=body.expected_version, request=call.request()
+    )
+    return answer_with(restored)
 
 
 def _kind(text: str) -> Kind:

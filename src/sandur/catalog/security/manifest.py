@@ -12,7 +12,9 @@ import msgspec
 
 from sandur.catalog.aliases import Alias
 from sandur.catalog.events import CatalogEvent
-from sandur.catalog.privileges import (
+from sandur.catalog.record_versions import Record
+from sandur.catalog.records import LastChange
+from sandur.catalog.security.privileges import (
     VISIBLE,
     Bits,
     Chain,
@@ -27,9 +29,7 @@ from sandur.catalog.privileges import (
     rights_on,
     shows,
 )
-from sandur.catalog.record_versions import Record
-from sandur.catalog.records import LastChange
-from sandur.catalog.restrictions import ReadRestrictions, TableRestrictions, restricts
+from sandur.catalog.security.restrictions import ReadRestrictions, TableRestrictions, restricts
 
 EVERYONE: Final = "everyone"
 """The subject that every authenticated caller is. Its name is reserved."""

@@ -5,9 +5,16 @@ from typing import Final
 
 import msgspec
 
-from sandur.catalog.privileges import PRIVILEGES, UNITY_PRIVILEGES, Chain, Privilege, SecurableType, UnityPrivilege
-from sandur.catalog.security import EVERYONE, Authority, ObjectGrants
-from sandur.catalog.users import user_not_found
+from sandur.catalog.security.manifest import EVERYONE, Authority, ObjectGrants
+from sandur.catalog.security.privileges import (
+    PRIVILEGES,
+    UNITY_PRIVILEGES,
+    Chain,
+    Privilege,
+    SecurableType,
+    UnityPrivilege,
+)
+from sandur.catalog.security.users import user_not_found
 from sandur.errors import Invalid
 
 SUBJECTS_MAX: Final = 10_000

@@ -1,0 +1,1 @@
+"""Access of clients to the files of tables: storage profiles, credentials, signed requests."""

@@ -1,0 +1,1 @@
+"""Lineage: the events that engines send, and the runs that they describe, as pure values."""

@@ -1,0 +1,1 @@
+"""Who may do what: principals, groups, privileges, grants, tokens and restrictions, as pure values."""

@@ -1,0 +1,253 @@
+"""Batched commits (rules B1–B9): commits to one table that wait in the queue of this server, made by one swap.
+
+Each is drafted on the one before, and has its own file, claim and receipt, as if they were made one after the other.
+One round writes all that, a second one swaps the pointer, which keeps the proof of all of them in `passed` (B3).
+Whatever is not made by that swap is decided again, alone, by `Commit` itself (B6, B8).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple
+
+import msgspec
+
+from sandur.catalog.record_versions import WITH_BATCHES
+from sandur.catalog.records import PASSED_MAX
+from sandur.catalog.security.manifest import Authority
+from sandur.errors import Invalid, SandurError, SwapLost
+from sandur.operations.access import Security, check_names
+from sandur.operations.commit_queues import CommitQueue, Waiting
+from sandur.operations.counters import COMMIT_ATTEMPTS, COMMIT_OUTCOMES, Counters, count_commit
+from sandur.operations.idempotency import ClaimLost, key_hash_of
+from sandur.operations.receipts import Receipts, tried_of
+from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX, Base, Draft, commit_time_ms, draft_next, remembered_base
+from sandur.operations.tables.documents import M, cache_document, write_document
+from sandur.operations.tables.swept import check_not_swept
+from sandur.storage.cell import gather_all
+
+if TYPE_CHECKING:
+    from sandur.operations.tables.commit import Commit
+
+MEMBERS_MAX: Final = PASSED_MAX
+
+
+class Member(NamedTuple, Generic[M]):
+    """A commit of a batch, with its draft. `waiting` is its place in the queue; None for the one that has the turn."""
+
+    commit: "Commit[M]"
+    draft: Draft[M]
+    waiting: Waiting | None
+
+
+class _Written(NamedTuple):
+    """What was written for one member; `failure` is the reason why not all of it is certain."""
+
+    failure: Exception | None = None
+
+
+def close_batch(first: "Commit[M]", base: Base[M], queue: CommitQueue) -> "Batch[M] | None":
+    """B1: the commit that has the turn, and those that wait and can be made by the same swap, up to MEMBERS_MAX.
+
+    None if there are no others. A commit that is left out keeps its place in the queue, and is decided there (B6).
+    """
+    if first.lake.form.major < WITH_BATCHES.major or base.found.name.value.state != "active":
+        return None  # V3: an older server would lose the proof of all members but the last.
+    draft = _draft(first, base, None)
+    members = [Member(first, draft, None)] if draft else []
+    taken = {_sent(first)}
+    for one in queue.waiting if draft else ():
+        commit = one.change
+        if len(members) == MEMBERS_MAX or not isinstance(commit, type(first)) or commit.family is not first.family:
+            continue
+        # Two sends of one request must not become two commits.
+        if _sent(commit) not in taken and (draft := _draft(commit, base, members[-1].draft)):
+            taken.add(_sent(commit))
+            members.append(Member(commit, draft, one))
+    if len(members) <= 1:
+        return None
+    queue.take_out([member.waiting for member in members if member.waiting])
+    return Batch(base, members, queue)
+
+
+def _sent(commit: "Commit[M]") -> str:
+    """What all sends of one request have in common."""
+    return key_hash_of(commit.request) or commit.request.hash
+
+
+def _draft(commit: "Commit[M]", base: Base[M], last: Draft[M] | None) -> Draft[M] | None:
+    """The commit on the draft before it; None if it cannot be made together with the others.
+
+    B5: the base alone would take it too, neither refused nor unchanged. So an attempt that takes its key over and
+    decides on the base never refuses what this batch may still make.
+    """
+    known = remembered_base(commit.lake, commit.family, commit.identifier)
+    if known is None or (known.found.name.version, known.pointer.version) != (
+        base.found.name.version,
+        base.pointer.version,
+    ):
+        return None
+    change, before = commit.change, base.document.metadata
+    # What adds a place is checked and claimed first (P9).
+    if commit.is_alone or change.sets_paths or not change.is_possible(before):
+        return None
+    at = replace(base, head=last.head, document=last.document) if last else base
+    now_ms = commit_time_ms(commit.lake, at)
+    try:
+        alone = change.apply(before, now_ms=now_ms)
+        metadata = change.apply(at.document.metadata, now_ms=now_ms) if last else alone
+    except SandurError:
+        return None
+    if alone is before or metadata is at.document.metadata:
+        return None
+    operation = change.operation(metadata)
+    return draft_next(commit.lake, commit.family, at, metadata, operation, commit.request, now_ms=now_ms)
+
+
+@dataclass(frozen=True)
+class Batch(Generic[M]):
+    """Commits that one swap makes, in their order. The first of them has the turn in the queue."""
+
+    base: Base[M]
+    members: Sequence[Member[M]]
+    queue: CommitQueue
+
+    async def run(self) -> None:
+        """Carry it out, in a task of its own: a client that leaves does not end the commits of the others."""
+        task = asyncio.create_task(self._run(), name="batch of commits")
+        self.queue.batches.add(task)
+        task.add_done_callback(self.queue.batches.discard)
+        await asyncio.shield(task)
+
+    async def _run(self) -> None:
+        """Afterwards every member has its outcome, or decides again in a turn of its own."""
+        try:
+            if ready := await self._write_aside():
+                await self._swap(ready)
+        except Exception as error:  # noqa: BLE001 - every member raises it, also a mistake in the program
+            self._fail(self.members, error)
+        except BaseException as error:
+            self._fail(self.members, error)
+            raise
+        finally:
+            self._release()
+
+    async def _write_aside(self) -> Sequence[Member[M]]:
+        """Round 1: all files and claims, the receipts of what the swap passes (B4), the name, the grants.
+
+        Returns the members to swap: all up to the first whose file or claim is not certain, or that may not (B7).
+        """
+        lake, began_ms = self._first.lake, self._first.lake.clock.now_ms()
+        is_current, authority, _, done = await gather_all(
+            (
+                self._first.is_current(self.base),
+                self._read_authority(),
+                lake.feature(Receipts).ensure_all(self.base.pointer.value),  # C5 (help), B4
+                gather_all(map(self._write_member, self.members)),
+            )
+        )
+        written = list(zip(self.members, done, strict=True))
+        is_late = authority is not None and lake.clock.now_ms() - began_ms > SWAP_DELAY_MS_MAX
+        ready: list[Member[M]] = []
+        for member, one in written if is_current and not is_late else ():
+            if one.failure or await self._is_refused(member, authority):
+                break
+            ready.append(member)
+        for member, one in written[len(ready) :]:
+            if one.failure:
+                self._fail([member], one.failure)
+            else:
+                await member.commit.abandon(member.draft)
+        return ready
+
+    async def _write_member(self, member: Member[M]) -> _Written:
+        """The file (B2), the claim and the mark of one member.
+
+        An attempt that lost its claim, or is refused, is decided again alone (B6).
+        """
+        commit, draft, base = member.commit, member.draft, self.base
+        before, after = draft.base.document.metadata, draft.document.metadata
+        claim = commit.claim_for(base.found.uuid)
+        try:
+            await gather_all(
+                [
+                    write_document(commit.lake, draft.document),
+                    claim.take(uuid=base.found.uuid, tried=tried_of(draft.head)),  # C4
+                    commit.listing.begin(before, after),  # I1
+                    check_not_swept(commit.lake, base.pointer.value, before, after),  # O5
+                ]
+            )
+        except (SandurError, ClaimLost) as error:
+            return _Written(error)
+        return _Written()
+
+    async def _read_authority(self) -> Authority | None:
+        """A6: one read of the grants for all members, which begins after the version to swap was known."""
+        lakes = [member.commit.lake for member in self.members]
+        is_needed = any(lake.access or lake.names is not None for lake in lakes)
+        return await self._first.lake.feature(Security).read() if is_needed else None
+
+    async def _is_refused(self, member: Member[M], authority: Authority | None) -> bool:
+        """Whether the grants, or the names of containers, do not allow it; it is then decided again alone (B6)."""
+        commit = member.commit
+        try:
+            if authority:
+                check_names(commit.lake, authority)
+            granted = authority if commit.lake.access else None
+            await commit.authorize(granted, self.base.found, member.draft.base.document.metadata)
+        except SandurError:
+            return True
+        return False
+
+    async def _swap(self, ready: Sequence[Member[M]]) -> None:
+        """Round 2: all members are made here, in their order (B3)."""
+        lake, last, before = self._first.lake, ready[-1].draft, self.base.pointer
+        counters = lake.feature(Counters)
+        passed = tuple(member.draft.head for member in ready[:-1])
+        moved = msgspec.structs.replace(
+            before.value, state="live", head=last.head, passed=passed, updated_ms=lake.clock.now_ms()
+        )
+        try:
+            pointer = await lake.pointer(moved.uuid).swap(moved, expected=before.version)
+        except SwapLost as lost:  # B8: each looks for its proof, then decides again.
+            self.queue.note_contention()
+            for member in ready:
+                counters.add(COMMIT_ATTEMPTS, "lost" if lost.is_definite else "unknown")
+                if lost.is_definite:
+                    await member.commit.abandon(member.draft)
+                else:
+                    member.commit.uncertain.append(tried_of(member.draft.head))
+            return
+        except SandurError as error:  # B8: it may still be made.
+            self._fail(ready, error)
+            return
+        cache_document(lake, self._first.family, last.document)
+        for member in ready:
+            member.commit.outcome = member.draft.document
+            counters.add(COMMIT_ATTEMPTS, "won")
+            counters.add(COMMIT_OUTCOMES, "ok")
+            count_commit(lake, member.draft.head.operation, member.commit.identifier)
+        finished = gather_all(member.commit.finish(member.draft, pointer) for member in ready)
+        await lake.background.run("finish commit", finished)
+
+    @property
+    def _first(self) -> "Commit[M]":
+        return self.members[0].commit
+
+    def _fail(self, members: Sequence[Member[M]], error: BaseException) -> None:
+        """Give the error to members that have no outcome; what is decided again is none."""
+        for member in members:
+            if member.commit.outcome is None and not isinstance(error, (ClaimLost, Invalid)):
+                member.commit.outcome = error
+
+    def _release(self) -> None:
+        """Let the members go on: those with an outcome answer (B6), the others get the next turns."""
+        places = [(member, member.waiting) for member in self.members if member.waiting]
+        for member in self.members:
+            member.commit.is_alone = True
+        for member, place in places:
+            if place.turn.cancelled():
+                member.commit.listing.end()  # Its request has ended, and will not do it.
+            elif member.commit.outcome is not None:
+                place.turn.set_result(False)
+        self.queue.put_back([place for _, place in places])
