@@ -3,8 +3,8 @@
 import asyncio
 
 from sandur.errors import SandurError
+from sandur.operations.background import Background
 from sandur.operations.incidents import LoggedIncidents
-from sandur.operations.lake import Background
 
 
 class _Kept(LoggedIncidents):

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from sandur.errors import Busy
+from sandur.operations.background import AT_ONCE_MAX, Background
 from sandur.operations.incidents import LOGGED, LoggedIncidents, reason_of
-from sandur.operations.lake import AT_ONCE_MAX, Background
 from sandur.storage.cell import gather_all
 
 

@@ -1,7 +1,8 @@
 """The memory of a server: what it caches stays within the settings, for any number of tables."""
 
+from sandur.operations.caches import BytesLruCache, LruCache
 from sandur.operations.index.lists import list_names
-from sandur.operations.lake import BytesLruCache, Lake, LruCache
+from sandur.operations.lake import Lake
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import LoadedTable, load_table
 from tests.operations.lakes import make_lake

@@ -11,8 +11,9 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from sandur.errors import Damaged, SandurError, SwapLost
+from sandur.operations.background import Background
 from sandur.operations.janitors.schedule import Janitors
-from sandur.operations.lake import Background, Lake
+from sandur.operations.lake import Lake
 from sandur.settings import RetrySettings, Settings
 from sandur.storage.layout import Layout
 from sandur.storage.locations import Locations

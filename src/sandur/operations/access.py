@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final, Literal, TypeVar
 
 from sandur.catalog.aliases import NO_ALIASES, Aliases
+from sandur.catalog.credentials.registry import location_covering
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Entry, Place, entry_named, place_of, segment_at
 from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Pointer
@@ -35,7 +36,8 @@ from sandur.errors import (
     Unauthenticated,
     Unavailable,
 )
-from sandur.operations.lake import Lake, LruCache
+from sandur.operations.caches import LruCache
+from sandur.operations.lake import Lake
 from sandur.operations.tables.names import ResolvedName, pointer_cell, resolve_name
 from sandur.storage.cell import Versioned, gather_all, gather_in_batches
 from sandur.storage.contract import Version
@@ -45,6 +47,7 @@ from sandur.storage.shared_reads import SharedReads
 _SEGMENT_READS_AT_ONCE: Final = 64
 _SEGMENTS_MAX: Final = 1_000
 _MANIFEST_READS_MAX: Final = 8
+_METASTORE: Final = NotFound("Metastore does not exist", subject="metastore")  # Never raised: every caller sees it.
 _RENAMES_MAX: Final = 8
 READS_MAX: Final = 8
 
@@ -475,3 +478,20 @@ def _linked(
             return None
         chain = (*chain, Link(record.value.id, "schema", str(level), record.value.owner_id))
     return chain
+
+
+async def authorize_location(lake: Lake, location: str, *, situation: str = "") -> None:
+    """Check what the route declares for a location that the client named, on the external location that covers it.
+
+    Where no external location covers it, or only one that the caller must not see, the right on the metastore counts.
+    """
+    authority = await read_authority(lake)
+    if authority is None:
+        return
+    found = await lake.storage_registry().read()
+    covering = location_covering(found.value, location) if found else None
+    chain: Chain = (authority.metastore,)
+    if covering:
+        below = (*chain, Link(covering.id, "external_location", covering.name, covering.owner_id))
+        chain = below if may_see(lake, authority, below) else chain
+    require(lake, authority, chain, missing=_METASTORE, situation=situation)

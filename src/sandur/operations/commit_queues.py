@@ -10,7 +10,8 @@ from typing import Final
 
 from sandur.catalog.identifiers import Identifier
 from sandur.clock import Clock
-from sandur.operations.lake import Lake, LruCache
+from sandur.operations.caches import LruCache
+from sandur.operations.lake import Lake
 
 IN_A_ROW_MAX: Final = 48
 IN_A_ROW_MAX_BESIDE_OTHERS: Final = 16

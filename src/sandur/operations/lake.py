@@ -1,14 +1,9 @@
-"""Lakes: one per tenant and workspace on a store, with caches, counters, commit queues and background work."""
+"""Lakes: one per tenant and workspace on a store, with its layout, cells, caches and background work."""
 
-import asyncio
-import contextlib
-import sys
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from sandur.catalog.aliases import NO_ALIASES, Aliases
 from sandur.catalog.credentials.registry import StorageRegistry
@@ -35,6 +30,8 @@ from sandur.catalog.records import (
 from sandur.catalog.security.manifest import Access, SecurityManifest
 from sandur.clock import Clock
 from sandur.errors import Unfit
+from sandur.operations.background import Background
+from sandur.operations.caches import BytesLruCache, LruCache
 from sandur.operations.incidents import LOGGED, Incidents
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Cell, Versioned
@@ -44,153 +41,7 @@ from sandur.storage.locations import Locations, address_of, connect
 from sandur.storage.probe import verify_store
 from sandur.storage.record_form import RecordForm
 
-AT_ONCE_MAX: Final = 256
-
-_is_background: Final[ContextVar[bool]] = ContextVar("is_background", default=False)
-"""Whether the current task is background work, or was started by background work."""
-
-
-class Background:
-    """Runs tasks after responses and waits for them when the program ends.
-
-    A retry, the next commit or a janitor repairs what fails here. `incidents` receives every failure.
-    """
-
-    def __init__(self, incidents: Incidents = LOGGED) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._pausing: set[asyncio.Event] = set()
-        self._drains = 0
-        self._incidents = incidents
-
-    async def run(self, what: str, work: Coroutine[Any, Any, object]) -> None:
-        """Start the work. Waits only while too many tasks are running. `what` is one of a bounded set of texts.
-
-        Background work that starts more work never waits: the other tasks may be waiting for what it holds.
-        """
-        while len(self._tasks) >= AT_ONCE_MAX and not _is_background.get():
-            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        task = asyncio.create_task(self._guarded(what, work), name=what)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def pause(self, seconds: float, awake: asyncio.Event) -> None:
-        """Wait for the time, or until `awake` is set. Returns at once while a drain is waiting."""
-        if self._drains:
-            return
-        self._pausing.add(awake)
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await awake.wait()
-        finally:
-            self._pausing.discard(awake)
-
-    async def drain(self, *, within_seconds: float | None = None) -> None:
-        """Wait until no task is running, at most for the given time; then cancel the rest."""
-        self._drains += 1
-        try:
-            for awake in self._pausing:
-                awake.set()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(within_seconds):
-                    while self._tasks:
-                        await asyncio.wait(self._tasks)
-        finally:
-            self._drains -= 1
-        for task in tuple(self._tasks):
-            task.cancel()
-
-    async def _guarded(self, what: str, work: Coroutine[Any, Any, object]) -> None:
-        _is_background.set(True)
-        try:
-            await work
-        except Exception as error:  # noqa: BLE001 - a mistake in the program is reported too, with its trace
-            self._incidents.work_failed(what, error)
-
-
-K = TypeVar("K")
-V = TypeVar("V")
-
 _INDEX_SHARE: Final = 1 / 4
-
-
-class LruCache(MutableMapping[K, V], Generic[K, V]):
-    """The most recently used entries, bounded by their number."""
-
-    def __init__(self, entries_max: int) -> None:
-        self._entries: OrderedDict[K, V] = OrderedDict()
-        self._entries_max = entries_max
-
-    def __getitem__(self, key: K) -> V:
-        value = self._entries[key]
-        self._entries.move_to_end(key)
-        return value
-
-    def __setitem__(self, key: K, value: V) -> None:
-        self._entries[key] = value
-        self._entries.move_to_end(key)
-        if len(self._entries) > self._entries_max:
-            del self[next(iter(self._entries))]
-
-    def __delitem__(self, key: K) -> None:
-        del self._entries[key]
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-
-class BytesLruCache(LruCache[K, V]):
-    """The most recently used values, bounded by their number and by bytes, with counts of hits and misses.
-
-    `size_of` returns the size of a value that is stored by assignment. A value above the bound is not stored.
-    """
-
-    def __init__(
-        self, bytes_max: int, *, entries_max: int = sys.maxsize, size_of: Callable[[V], int] | None = None
-    ) -> None:
-        super().__init__(entries_max)
-        self._bytes_max = bytes_max
-        self._size_of = size_of or sys.getsizeof
-        self._sizes: dict[K, int] = {}
-        self.bytes = 0
-        self.hits = 0
-        self.misses = 0
-
-    def __getitem__(self, key: K) -> V:
-        if key not in self._entries:
-            self.misses += 1
-            raise KeyError(key)
-        self.hits += 1
-        return super().__getitem__(key)
-
-    def __setitem__(self, key: K, value: V) -> None:
-        self.put(key, value, self._size_of(value))
-
-    def __delitem__(self, key: K) -> None:
-        super().__delitem__(key)
-        self.bytes -= self._sizes.pop(key)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._entries
-
-    def put(self, key: K, value: V, size_bytes: int) -> None:
-        self.drop(key)
-        if size_bytes > self._bytes_max:
-            return
-        self._sizes[key] = size_bytes
-        self.bytes += size_bytes
-        super().__setitem__(key, value)
-        while self.bytes > self._bytes_max:
-            del self[next(iter(self._entries))]
-
-    def drop(self, key: K) -> None:
-        """Remove a value if it is cached."""
-        if key in self._entries:
-            del self[key]
-
 
 T = TypeVar("T", bound=Record)
 F = TypeVar("F")

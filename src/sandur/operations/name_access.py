@@ -19,6 +19,7 @@ from sandur.operations.access import (
     TYPES,
     Versions,
     Wanted,
+    authorize_location,
     catalog_chain,
     may_see,
     name_chain,
@@ -31,7 +32,6 @@ from sandur.operations.access import (
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import catalog_not_found
 from sandur.operations.lake import Lake
-from sandur.operations.location_access import authorize_location
 from sandur.operations.tables.names import (
     ResolvedName,
     is_alive,

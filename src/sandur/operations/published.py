@@ -14,7 +14,8 @@ import msgspec
 from sandur.catalog.record_versions import Record
 from sandur.errors import Unavailable
 from sandur.extras import has_planning, pa, pq
-from sandur.operations.lake import BytesLruCache, Lake
+from sandur.operations.caches import BytesLruCache
+from sandur.operations.lake import Lake
 from sandur.storage.cell import Cell, gather_in_batches
 from sandur.storage.contract import portions
 

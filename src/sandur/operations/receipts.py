@@ -21,7 +21,8 @@ from sandur.catalog.identifiers import Format, Identifier
 from sandur.catalog.records import AttemptedFile, DeltaCommit, DeltaTable, Head, Pointer
 from sandur.clock import uuid_v7
 from sandur.errors import SwapLost
-from sandur.operations.lake import Lake, LruCache
+from sandur.operations.caches import LruCache
+from sandur.operations.lake import Lake
 from sandur.storage.cell import gather_all
 from sandur.storage.contract import ABSENT, ObjectStore, list_pages
 from sandur.storage.layout import Layout

@@ -16,6 +16,7 @@ from sandur.catalog.security.privileges import Chain
 from sandur.errors import AlreadyExists, Busy, Hidden, SandurError
 from sandur.operations.access import (
     authorize_catalog,
+    authorize_location,
     authorize_metastore,
     catalog_chain,
     may_see,
@@ -25,7 +26,6 @@ from sandur.operations.containers.records import RecordChange, catalog_not_found
 from sandur.operations.events import catalog_subject
 from sandur.operations.index.lists import Container, read_page
 from sandur.operations.lake import Lake
-from sandur.operations.location_access import authorize_location
 from sandur.operations.locations.claims import LocationClaims, Places
 from sandur.operations.locations.owners import catalog_places
 from sandur.operations.locations.placement import realm_of, root_holder

@@ -14,9 +14,10 @@ from sandur.errors import Forbidden, Hidden, Invalid, NotFound, Unsupported
 from sandur.iceberg.table_metadata import TableMetadata, decode_table_metadata
 from sandur.operations.access import authorize_namespace
 from sandur.operations.audit.notes import note_credentials
+from sandur.operations.caches import LruCache
 from sandur.operations.credentials.profiles import Profiles, needs_credentials, read_profiles
 from sandur.operations.credentials.table_access import table_and_profiles, table_of_record, table_places
-from sandur.operations.lake import Lake, LruCache
+from sandur.operations.lake import Lake
 from sandur.operations.locations.placement import locations_of
 from sandur.operations.name_access import read_allowed
 from sandur.operations.tables.documents import CurrentTable

@@ -14,9 +14,10 @@ from sandur.catalog.records import BoundRecord, head_of
 from sandur.errors import Forbidden, Invalid, NotFound, SandurError, Unavailable, Unsupported
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.access import data_rights
+from sandur.operations.caches import LruCache
 from sandur.operations.credentials.profiles import Profiles, needs_credentials, read_profiles, recent_profiles
 from sandur.operations.credentials.vend import cached_credential, note_vended, shared_profile
-from sandur.operations.lake import Lake, LruCache
+from sandur.operations.lake import Lake
 from sandur.operations.locations.placement import locations_of
 from sandur.operations.tables.documents import (
     ETAG_LENGTH,

@@ -9,9 +9,10 @@ from sandur.catalog.credentials.profiles import AccessScope, Cloud, StorageCrede
 from sandur.clock import Clock
 from sandur.errors import SandurError, ServiceRefused, Unavailable, Unfit, Unsupported
 from sandur.operations.audit.notes import note_credentials
+from sandur.operations.caches import LruCache
 from sandur.operations.counters import CREDENTIALS, Counters
 from sandur.operations.credentials.profiles import Profiles, needs_credentials, read_profiles
-from sandur.operations.lake import Lake, LruCache
+from sandur.operations.lake import Lake
 from sandur.storage.credentials import azure, gcs, s3
 from sandur.storage.retry import retried
 

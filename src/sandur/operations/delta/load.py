@@ -10,6 +10,7 @@ from sandur.catalog.records import DeltaCommit, DeltaTable, Uniform
 from sandur.delta.columns import decode_columns, partition_names, struct_for_api
 from sandur.delta.properties import LAST_COMMIT_TIMESTAMP, LAST_UPDATE_VERSION, ROW_ID_HIGH_WATER_MARK, number_property
 from sandur.errors import Invalid, WrongFormat
+from sandur.operations.caches import BytesLruCache
 from sandur.operations.delta.publishing import unpublished_commits
 from sandur.operations.delta.tables import (
     DELTA,
@@ -18,7 +19,7 @@ from sandur.operations.delta.tables import (
     id_not_found,
     load_delta_table,
 )
-from sandur.operations.lake import BytesLruCache, Lake
+from sandur.operations.lake import Lake
 from sandur.operations.name_access import read_allowed
 
 _METADATA_SHARE: Final = 1 / 16

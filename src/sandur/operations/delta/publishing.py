@@ -8,7 +8,8 @@ from typing import Final
 from sandur.catalog.records import DeltaCommit, DeltaTable
 from sandur.delta.coordination import published_name, unpublished
 from sandur.errors import Invalid, SwapLost, Unavailable
-from sandur.operations.lake import Lake, LruCache
+from sandur.operations.caches import LruCache
+from sandur.operations.lake import Lake
 from sandur.operations.receipts import DeltaReceipts
 from sandur.storage.cell import gather_all
 

@@ -11,7 +11,8 @@ from sandur.catalog.event_feed.events import Event
 from sandur.catalog.identifiers import Format
 from sandur.clock import uuid_v7
 from sandur.errors import BadRequest
-from sandur.operations.lake import Lake, LruCache
+from sandur.operations.caches import LruCache
+from sandur.operations.lake import Lake
 from sandur.operations.receipts import CatalogReceipt, DeltaReceipt, Receipt
 from sandur.storage.contract import get_many
 from sandur.storage.layout import COMMITTED

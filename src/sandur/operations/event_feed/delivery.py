@@ -32,6 +32,7 @@ from sandur.catalog.event_feed.webhooks import envelope, signed_headers
 from sandur.catalog.security.manifest import Authority
 from sandur.errors import Busy, Expired, SandurError, SwapLost, Trimmed
 from sandur.operations.access import Security
+from sandur.operations.caches import LruCache
 from sandur.operations.counters import DELIVERIES, Counters
 from sandur.operations.credentials.sealed_secrets import Sealing
 from sandur.operations.event_feed.decode import read_events
@@ -42,7 +43,7 @@ from sandur.operations.event_feed.subscriptions import cursor_cell, disable_subs
 from sandur.operations.event_feed.visibility import EventJudge
 from sandur.operations.event_feed.watch import FeedWatch
 from sandur.operations.feed_readers import FeedReaders
-from sandur.operations.lake import Lake, LruCache
+from sandur.operations.lake import Lake
 from sandur.settings import seconds_of
 from sandur.storage.cell import TRIES_MAX, Versioned
 from sandur.storage.contract import ABSENT

@@ -14,11 +14,12 @@ from sandur.catalog.event_feed.events import (
 from sandur.catalog.security.manifest import Authority, Caller
 from sandur.errors import Expired, Trimmed, Unauthenticated
 from sandur.operations.access import Security, authorize_caller, read_authority
+from sandur.operations.caches import BytesLruCache
 from sandur.operations.event_feed.decode import read_events
 from sandur.operations.event_feed.visibility import EventJudge
 from sandur.operations.event_feed.watch import FeedWatch
 from sandur.operations.feed import Entry, Feed, entry_key
-from sandur.operations.lake import BytesLruCache, Lake
+from sandur.operations.lake import Lake
 
 PAGE_SIZE_DEFAULT: Final = 100
 PAGE_SIZE_MAX: Final = 1_000

@@ -7,7 +7,8 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.security.manifest import Authority
 from sandur.errors import NotFound, SandurError
 from sandur.operations.access import may_see, name_chain, namespace_chain, viewer_of
-from sandur.operations.lake import Lake, LruCache
+from sandur.operations.caches import LruCache
+from sandur.operations.lake import Lake
 from sandur.operations.tables.names import resolve_name
 from sandur.storage.cell import gather_in_batches
 

@@ -40,11 +40,12 @@ from sandur.operations.access import (
     require,
     viewer_of,
 )
+from sandur.operations.caches import BytesLruCache
 from sandur.operations.counters import INDEX_READS, LIST_FALLBACKS, Counters
 from sandur.operations.index.rebuild import READS_AT_ONCE_MAX, Broken, Parts, read_manifest, read_segments, rebuild
 from sandur.operations.index.truth import LOOKS_AT_ONCE, list_written_names, read_entries
 from sandur.operations.index.update import IndexMemory
-from sandur.operations.lake import BytesLruCache, Lake
+from sandur.operations.lake import Lake
 from sandur.operations.tables.names import namespace_not_found, resolve_namespace
 from sandur.storage.cell import Versioned, gather_all
 from sandur.storage.contract import Version

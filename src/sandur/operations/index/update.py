@@ -35,6 +35,7 @@ from sandur.catalog.records import BoundRecord, NameRecord
 from sandur.errors import Busy, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
+from sandur.operations.caches import LruCache
 from sandur.operations.counters import INDEX_UPDATES, Counters
 from sandur.operations.index.rebuild import (
     Broken,
@@ -50,7 +51,7 @@ from sandur.operations.index.rebuild import (
     write_index,
 )
 from sandur.operations.index.truth import index_entry, read_entries
-from sandur.operations.lake import Lake, LruCache
+from sandur.operations.lake import Lake
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT, Version
 

@@ -13,8 +13,9 @@ from sandur.catalog.locations import canonical_address, checked_location, is_wit
 from sandur.errors import Invalid, SwapLost
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
+from sandur.operations.caches import LruCache
 from sandur.operations.delta.publishing import STAGED_FOLDER
-from sandur.operations.lake import Lake, LruCache
+from sandur.operations.lake import Lake
 from sandur.operations.tables.manifest_files import content_path, read_paths
 from sandur.storage.cell import gather_all
 from sandur.storage.contract import Listed, ObjectStore

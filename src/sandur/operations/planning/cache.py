@@ -5,7 +5,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sandur.errors import Busy
-from sandur.operations.lake import BytesLruCache, Lake, LruCache
+from sandur.operations.caches import BytesLruCache, LruCache
+from sandur.operations.lake import Lake
 from sandur.settings import Settings, seconds_of
 
 if TYPE_CHECKING:  # The module of scans imports this one; the others need numpy and pyarrow.

@@ -36,8 +36,9 @@ from sandur.operations.access import (
     resolve_authorized,
     versions_read,
 )
+from sandur.operations.caches import BytesLruCache, LruCache
 from sandur.operations.idempotency import key_hash_of
-from sandur.operations.lake import BytesLruCache, Lake, LruCache
+from sandur.operations.lake import Lake
 from sandur.operations.tables.names import ResolvedName, name_not_found, namespaces_behind, resolve_name
 from sandur.operations.transactions.resolution import effective_pointer, effective_record
 from sandur.storage.cell import Versioned, gather_all

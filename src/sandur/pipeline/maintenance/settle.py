@@ -15,6 +15,7 @@ from sandur.catalog.maintenance.records import (
     ended_record,
     run_end,
 )
+from sandur.catalog.records import DeltaTable
 from sandur.errors import SandurError
 from sandur.operations.delta.tables import find_by_id
 from sandur.operations.delta.versions import read_logs
@@ -96,22 +97,28 @@ async def _settled_delta(lake: Lake, begun: OperationRecord, health: TableHealth
     """An operation on a Delta table, from its log: commits name their run, and checkpoints are whole or not there."""
     table = (await find_by_id(lake, begun.uuid)).value
     version = (await log_position(lake, table)).version
-    if begun.operation == "publish":
-        left = [one.version for one in table.commits if one.version > table.published]
-        return OperationResult(state="failed" if left else "done", reason=_REPEATED, after=Measure(version=version))
-    if begun.operation == "checkpoint":
-        checkpoint = await checkpoint_since(lake, table, begun.started_ms)
-        if checkpoint is None:
-            return OperationResult(state="failed", reason=_NOTHING)
-        return OperationResult(reason=_CHECKPOINT, after=Measure(version=checkpoint))
-    if begun.operation != "compaction":
-        return OperationResult(state="failed", reason=_REPEATED)
+    match begun.operation:
+        case "publish":
+            left = [one.version for one in table.commits if one.version > table.published]
+            return OperationResult(state="failed" if left else "done", reason=_REPEATED, after=Measure(version=version))
+        case "checkpoint":
+            checkpoint = await checkpoint_since(lake, table, begun.started_ms)
+            if checkpoint is None:
+                return OperationResult(state="failed", reason=_NOTHING)
+            return OperationResult(reason=_CHECKPOINT, after=Measure(version=checkpoint))
+        case "compaction":
+            return await _settled_compaction(lake, begun, health, table, version)
+        case _:
+            return OperationResult(state="failed", reason=_REPEATED)
+
+
+async def _settled_compaction(
+    lake: Lake, begun: OperationRecord, health: TableHealth, table: DeltaTable, version: int
+) -> OperationResult:
+    """The compaction of a Delta table, from the newest commits that name its run."""
     newest = range(version, max(-1, version - _VERSIONS_MAX), -1)
-    made = {
-        at: one
-        for at, one in (await read_logs(lake, table, newest)).items()
-        if one.info.user_metadata == begun.run and one.removed
-    }
+    logs = await read_logs(lake, table, newest)
+    made = {at: one for at, one in logs.items() if one.info.user_metadata == begun.run and one.removed}
     if not made:
         return OperationResult(state="failed", reason=_NOTHING)
     now = await measure_delta(lake, table, health, Compaction())

@@ -22,9 +22,10 @@ from sandur.clock import Clock
 from sandur.errors import Unauthenticated
 from sandur.operations.access import Security
 from sandur.operations.audit.notes import note_login
+from sandur.operations.caches import LruCache
 from sandur.operations.identity.credentials import API_KEY_PREFIX, ApiKey, is_api_key, parse_api_key
 from sandur.operations.identity.signing_keys import SigningKeys
-from sandur.operations.lake import Lake, Lakes, LruCache
+from sandur.operations.lake import Lake, Lakes
 from sandur.server.authentication.providers import Providers
 from sandur.server.http import WWW_AUTHENTICATE, HttpRequest, Refused
 from sandur.server.identity import (

@@ -16,10 +16,10 @@ from sandur.catalog.security.privileges import IMPERSONATE
 from sandur.catalog.security.tokens import read_header, read_issuer, read_subject, verify_own
 from sandur.errors import BadRequest, Unauthenticated
 from sandur.operations.access import Security
+from sandur.operations.caches import LruCache
 from sandur.operations.identity.credentials import API_KEY_PREFIX, SECRET_CHARS_MAX, matching_secret
 from sandur.operations.lake import Lake
 from sandur.server.authentication.authenticator import OwnToken
-from sandur.server.authentication.failures import FailureLimit
 from sandur.server.context import Call
 from sandur.server.http import RETRY_AFTER, WWW_AUTHENTICATE, Headers, decode_query
 from sandur.server.identity import Bearer, identity_of
@@ -34,6 +34,13 @@ _TOKEN_TYPES: Final = (ACCESS_TOKEN_TYPE, _ID_TOKEN_TYPE, _JWT_TYPE)
 _ANONYMOUS_TOKEN: Final = OwnToken("anonymous", 3_600)
 _BASIC: Final = "basic"
 _UNSIGNED: Final = "none"
+
+FAILURES_MAX: Final = 10
+WINDOW_MS: Final = 60_000
+_CLIENTS_MAX: Final = 10_000
+
+Who = tuple[str, str]
+"""The id of a client and the address that it connects from: a stranger cannot lock a client out from elsewhere."""
 
 
 class OAuthProblem(Exception):
@@ -59,6 +66,26 @@ class _Client(NamedTuple):
 
     id: str
     secret: str
+
+
+class FailureLimit:
+    """Limits the failed logins of each client of a workspace in this process, in windows of one minute."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._clock = lake.clock
+        self._windows: LruCache[Who, tuple[int, int]] = LruCache(_CLIENTS_MAX)
+
+    def wait_seconds(self, who: Who) -> int:
+        """How long the client must wait before its next try; 0 if it may try now."""
+        ends_ms, count = self._windows.get(who, (0, 0))
+        left_ms = ends_ms - self._clock.now_ms()
+        return -(-left_ms // 1_000) if left_ms > 0 and count >= FAILURES_MAX else 0
+
+    def note(self, who: Who) -> None:
+        """Count a failure."""
+        ends_ms, count = self._windows.get(who, (0, 0))
+        now_ms = self._clock.now_ms()
+        self._windows[who] = (ends_ms, count + 1) if ends_ms > now_ms else (now_ms + WINDOW_MS, 1)
 
 
 async def grant_token(call: Call, *, requires_user: bool = False) -> Grant:

@@ -24,10 +24,11 @@ from sandur.iceberg.requests import (
     decode_transaction,
 )
 from sandur.iceberg.scan.requests import decode_scan_request
+from sandur.operations.caches import BytesLruCache
 from sandur.operations.credentials import table_access
 from sandur.operations.credentials.table_access import NO_ACCESS, Delegated
 from sandur.operations.index.lists import list_names
-from sandur.operations.lake import BytesLruCache, Lake
+from sandur.operations.lake import Lake
 from sandur.operations.tables import documents as operations
 from sandur.operations.tables import history, reports
 from sandur.operations.tables import register as registration

@@ -19,7 +19,7 @@ from cryptography.fernet import Fernet, InvalidToken
 
 from sandur.client import openid
 from sandur.errors import BadRequest, SandurError, Unauthenticated
-from sandur.operations.lake import LruCache
+from sandur.operations.caches import LruCache
 from sandur.server.addresses import is_loopback
 from sandur.server.app import SignedIn
 from sandur.server.authentication.authenticator import Authenticator, OwnToken
