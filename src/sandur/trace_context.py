@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 _PARENT: Final = re.compile(
     rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?\Z"
 )
-_STATE: Final = re.compile(rb"[\x20-\x7e]{1,512}\Z")
+# A client of HTTP sends no value that ends with a space.
+_STATE: Final = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]{0,510}[\x21-\x7e])?\Z")
 _SAMPLED: Final = 1
 
 
@@ -42,7 +43,8 @@ def parse_context(parent: bytes, state: bytes = b"") -> TraceContext | None:
     if found is None:
         return None
     is_sampled = bool(int(found[3], 16) & _SAMPLED)
-    kept = state.decode() if _STATE.match(state) else ""
+    stripped = state.strip(b" \t")
+    kept = stripped.decode() if _STATE.match(stripped) else ""
     return TraceContext(found[1].decode(), found[2].decode(), is_sampled, kept)
 
 

@@ -1,6 +1,6 @@
 """The services of a server in this process, called without a network."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -117,9 +117,13 @@ async def run(services: Services, path: str, sent: Message | bytes, context: Fak
     service, _, name = path.removeprefix("/").partition("/")
     answer_type = _answer_type(service, name)
     if handler.response_streaming:
-        await handler.unary_stream(raw, context)
+        await handler.stream_stream(_one(raw), context)
         return [answer_type.FromString(message) for message in context.written]
-    return answer_type.FromString(await handler.unary_unary(raw, context))
+    return answer_type.FromString(await handler.stream_unary(_one(raw), context))
+
+
+async def _one(message: bytes) -> AsyncIterator[bytes]:
+    yield message
 
 
 def _answer_type(service: str, name: str) -> Any:

@@ -219,6 +219,27 @@ async def test_a_message_beyond_the_limit_is_refused_also_if_it_is_compressed() 
             assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+async def test_without_a_token_the_answer_comes_before_the_message() -> None:
+    """Attack 13: whoever has no token makes the server hold no messages. These clients never send theirs."""
+    async with (
+        listening(authentication="on", admin_secret=ADMIN_SECRET) as address,
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        for path in ("/sandur.v1.Tables/Commit", "/sandur.v1.Events/Subscribe"):
+            call = channel.stream_stream(path)(metadata=(("authorization", "Bearer x"),))
+            async with asyncio.timeout(30):
+                assert await call.code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_call_without_a_message_is_refused() -> None:
+    async with listening() as address, grpc.aio.insecure_channel(address) as channel:
+        call = channel.stream_stream("/sandur.v1.Tables/Get")()
+        await call.done_writing()
+
+        assert await call.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert await call.details() == "The call has no message"
+
+
 async def test_an_unknown_method_is_unimplemented() -> None:
     async with listening() as address, grpc.aio.insecure_channel(address) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:

@@ -173,6 +173,26 @@ async def test_a_flood_of_unknown_keys_fetches_the_keys_once(oidc: OidcProvider,
     assert oidc.fetches().jwks <= 1
 
 
+@pytest.mark.parametrize("state", ["a=1 ", "a=1\t", " ", "\x7f", "a" * 513, "é"])
+async def test_a_stranger_cannot_stop_the_fetch_of_keys_by_its_trace(
+    oidc: OidcProvider, catalogs: Catalogs, state: str
+) -> None:
+    """Requests to the provider continue the trace of a client, and HTTP forbids some values that a client can send.
+
+    A fetch that fails is not tried again for 30 seconds: until then nobody could log in.
+    """
+    server = await catalogs.open_with(accepting(oidc))
+    token = oidc.token()
+    trace = {b"traceparent": f"00-{'a' * 32}-{'b' * 16}-01".encode(), b"tracestate": state.encode()}
+
+    forged = await server.get(
+        ME, headers={**trace, b"Authorization": f"Bearer {signed_by_eve(parts_of(token)[1], kid='eve')}".encode()}
+    )
+    honest = await server.get(ME, headers=sent_by(token))
+
+    assert (forged.status_code, honest.status_code) == (401, 200), honest.text
+
+
 async def test_bad_tokens_and_keys_cost_no_storage_call(oidc: OidcProvider, catalogs: Catalogs) -> None:
     store = SpyStore(MemoryStore())
     server = await catalogs.open_with(msgspec.structs.replace(accepting(oidc), audit="off"), store)

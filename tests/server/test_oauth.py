@@ -153,3 +153,14 @@ async def test_failed_logins_are_limited_per_client(secured: httpx.AsyncClient) 
     assert statuses == [401] * 10 + [429] * 2
     assert (limited.status_code, 0 < int(limited.headers["retry-after"]) <= 60) == (429, True)
     assert (await secured.post(TOKENS, data={**wrong, "client_id": "other"})).status_code == 401
+
+
+async def test_other_spellings_of_a_name_give_no_further_guesses(secured: httpx.AsyncClient) -> None:
+    """Names are compared in any case, so a limit for each spelling would be no limit."""
+    names = [FORM["client_id"], FORM["client_id"].upper(), f" {FORM['client_id'].title()} "]
+    statuses = [
+        (await secured.post(TOKENS, data={**FORM, "client_id": names[n % 3], "client_secret": "wrong"})).status_code
+        for n in range(12)
+    ]
+
+    assert statuses == [401] * 10 + [429] * 2

@@ -27,7 +27,7 @@ from sandur.operations.locations.placement import (
     locations_of,
     places_to_claim,
 )
-from sandur.operations.name_access import authorize_files
+from sandur.operations.name_access import authorize_files, authorize_places
 from sandur.operations.receipts import Receipts, tried_of
 from sandur.operations.tables.changes import next_head
 from sandur.operations.tables.create import DocumentDraft
@@ -87,6 +87,7 @@ async def register_table(
     await _check_file(lake, namespace.catalog, document, uuid)
     if overwrite and (replaced := await _replace_head(lake, identifier, document, request)):
         return loaded_table(lake, replaced)
+    await authorize_places(lake, namespace.catalog, locations_of(document.metadata))
     draft = dataclasses.replace(_draft(lake, TABLES, request, document, uuid), swept=await swept_list_of(lake, uuid))
     return loaded_table(lake, await Creation(lake, identifier, draft, request, REGISTER).run())
 
@@ -100,6 +101,7 @@ async def register_view(
     await authorize_namespace(lake, namespace, missing=namespace_not_found(namespace))  # Before any file is read.
     document = await _read_document(lake, VIEWS, namespace.catalog, metadata_location, decode)
     await _check_file(lake, namespace.catalog, document, document.metadata.view_uuid)
+    await authorize_places(lake, namespace.catalog, locations_of(document.metadata))
     draft = _draft(lake, VIEWS, request, document, document.metadata.view_uuid)
     return loaded_view(await Creation(lake, identifier, draft, request, "register-view").run())
 
@@ -264,6 +266,7 @@ class _Replacement:
         added = places_to_claim(lake, identifier, pointer.uuid, further, table_uuid=table_uuid)
         if not added:
             return ()
+        await authorize_places(lake, identifier.catalog, added.values())
         now_ms = lake.clock.now_ms()
         me = holder_of(lake, identifier, pointer.uuid, "iceberg", "table", self.request, began_ms=now_ms)
         if unfree := await self.places.write(me, added) or await self.places.look():

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote_plus
 
-from sandur.catalog.security.manifest import Actor, Authority, Caller, Principal
+from sandur.catalog.security.manifest import Actor, Authority, Caller, Principal, folded
 from sandur.catalog.security.principals import require_principal
 from sandur.catalog.security.privileges import IMPERSONATE
 from sandur.catalog.security.tokens import read_header, read_issuer, read_subject, verify_own
@@ -174,7 +174,7 @@ def _basic(call: Call) -> _Client | None:
 async def _authenticated(call: Call, lake: Lake, client: _Client) -> Principal:
     """The principal of a client; raises OAuthProblem if it is unknown or disabled, or its secret is wrong."""
     failures = lake.feature(FailureLimit)
-    who = (client.id[:SECRET_CHARS_MAX], call.http.peer)
+    who = (folded(client.id[:SECRET_CHARS_MAX]), call.http.peer)
     if seconds := failures.wait_seconds(who):
         raise OAuthProblem(429, "slow_down", "too many failed logins; try again later", (RETRY_AFTER, b"%d" % seconds))
     authority = await lake.feature(Security).read()

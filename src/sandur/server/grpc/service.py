@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote
 
@@ -21,7 +21,7 @@ from sandur.catalog.security.privileges import Needs
 from sandur.server.context import Call
 from sandur.server.grpc.errors import DEADLINE_STATUS, Failure, failure_of
 from sandur.server.grpc.messages import Form, FormOf
-from sandur.server.http import HttpRequest, Refused
+from sandur.server.http import BODY_SECONDS_MAX, HttpRequest, Refused
 from sandur.server.metrics import Rounds
 from sandur.server.requests import READS, Requests, RunningExchange
 from sandur.settings import Settings
@@ -96,7 +96,11 @@ def stream(
 
 
 class Services(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types.
-    """The methods of one process. Messages arrive as bytes: without a valid token they are not decoded."""
+    """The methods of one process.
+
+    To gRPC, every method takes a stream of messages: it reads the message of any other method before it calls the
+    method, also that of a client without a valid token.
+    """
 
     def __init__(self, methods: Mapping[str, Method], requests: Requests, settings: Settings) -> None:
         self._requests = requests
@@ -114,10 +118,10 @@ class Services(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no type
 
     def _handler(self, path: str, method: Method) -> grpc.RpcMethodHandler:
         if method.stream:
-            return grpc.unary_stream_rpc_method_handler(functools.partial(self._stream, path, method))
-        return grpc.unary_unary_rpc_method_handler(functools.partial(self._unary, path, method))
+            return grpc.stream_stream_rpc_method_handler(functools.partial(self._stream, path, method))
+        return grpc.stream_unary_rpc_method_handler(functools.partial(self._unary, path, method))
 
-    async def _unary(self, path: str, method: Method, sent: bytes, context: Context) -> bytes:
+    async def _unary(self, path: str, method: Method, sent: AsyncIterator[bytes], context: Context) -> bytes:
         exchange = self._exchange(path, method, context)
         work = self._concluded(exchange, self._answer(exchange, method, sent, context.time_remaining()))
         if method.verb in READS:
@@ -129,7 +133,7 @@ class Services(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no type
             answer = await asyncio.shield(change)
         return await self._sent(exchange, answer, context)
 
-    async def _stream(self, path: str, method: Method, sent: bytes, context: Context) -> None:
+    async def _stream(self, path: str, method: Method, sent: AsyncIterator[bytes], context: Context) -> None:
         exchange = self._exchange(path, method, context)
         answer = await self._concluded(exchange, self._send_answers(exchange, method, sent, context))
         await self._sent(exchange, answer, context)
@@ -154,7 +158,7 @@ class Services(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no type
         return answer
 
     async def _answer(
-        self, exchange: RunningExchange, method: Method, sent: bytes, seconds_left: float | None
+        self, exchange: RunningExchange, method: Method, sent: AsyncIterator[bytes], seconds_left: float | None
     ) -> bytes:
         call, message = await self._admitted(exchange, method, sent, seconds_left)
         assert method.unary  # noqa: S101 - a method has one of the two
@@ -162,7 +166,9 @@ class Services(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no type
         answer = await call.with_current_names(lambda current: handler(current, message))
         return answer.SerializeToString()  # type: ignore[no-any-return] # protobuf has no types.
 
-    async def _send_answers(self, exchange: RunningExchange, method: Method, sent: bytes, context: Context) -> bytes:
+    async def _send_answers(
+        self, exchange: RunningExchange, method: Method, sent: AsyncIterator[bytes], context: Context
+    ) -> bytes:
         call, message = await self._admitted(exchange, method, sent, context.time_remaining())
         assert method.stream  # noqa: S101 - a method has one of the two
         call = await call.with_current_names(_itself)
@@ -203,7 +209,7 @@ class Services(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no type
         )
 
     async def _admitted(
-        self, exchange: RunningExchange, method: Method, sent: bytes, seconds_left: float | None
+        self, exchange: RunningExchange, method: Method, sent: AsyncIterator[bytes], seconds_left: float | None
     ) -> tuple[Call, Message]:
         """The call of an identified and admitted client, and its message."""
         if seconds_left is not None and seconds_left < DEADLINE_SECONDS_MIN:
@@ -215,7 +221,7 @@ class Services(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no type
         path = exchange.route.encode()
         request = HttpRequest(method.verb, path, b"", exchange.headers, b"", exchange.request_id, peer)
         await self._requests.identify(exchange, request)
-        message = _decoded(method.message, sent)
+        message = _decoded(method.message, await _received(sent))
         form: Form = method.form(message, self._settings.default_catalog)
         exchange.values, exchange.body = form.values, form.body
         request = msgspec.structs.replace(request, query=form.query, body=form.body)
@@ -227,6 +233,17 @@ class Services(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no type
         exchange.status = failure.status
         self._requests.note_failure(error, exchange, is_server_error=failure.status >= _SERVER_ERROR)
         return failure
+
+
+async def _received(sent: AsyncIterator[bytes]) -> bytes:
+    """The message of a call."""
+    try:
+        async with asyncio.timeout(BODY_SECONDS_MAX):
+            async for message in sent:
+                return message
+    except TimeoutError:
+        raise Refused(408, f"The message did not arrive within {BODY_SECONDS_MAX:g} seconds") from None
+    raise Refused(400, "The call has no message")
 
 
 def _decoded(kind: type[Message], sent: bytes) -> Message:
