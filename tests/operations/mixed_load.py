@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sandur.errors import SandurError
+from sandur.errors import SandurError, SwapLost
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
@@ -124,7 +124,9 @@ class Load:
             await write_staged(server, found.value, name)
             await add(server, found.value, version, name)
             if self._chance.random() < 0.5:
-                await publish(server, found.value, version)
+                for one in range(found.value.published + 1, version + 1):  # In order, as the Delta protocol requires.
+                    with contextlib.suppress(SwapLost):
+                        await publish(server, found.value, one)
 
 
 async def marks_of(lake: Lake) -> Mapping[str, int]:

@@ -2,20 +2,25 @@
 
 import asyncio
 import contextlib
-from typing import Final
+import json
+from typing import Any, Final
 
 import pytest
 
 from sandur.catalog.backups import commits_to_include
+from sandur.catalog.records import DeltaTable
 from sandur.catalog.security.manifest import SecurityManifest
 from sandur.catalog.verification.findings import Finding
-from sandur.errors import Conflict, Damaged, NotEmpty, Unavailable, Unfit
+from sandur.delta.protocol import TABLE_ID, required_properties
+from sandur.errors import Conflict, Damaged, Invalid, NotEmpty, Unavailable, Unfit
 from sandur.operations.access import Security
 from sandur.operations.backups.backup import back_up
 from sandur.operations.backups.repository import BackupManifest, list_backups
 from sandur.operations.backups.restore import NUMBERS_AHEAD, restore
+from sandur.operations.delta.load import list_commits
+from sandur.operations.delta.publishing import published_location, staged_location
 from sandur.operations.dry_run import DryRunStore
-from sandur.operations.lake import Lakes
+from sandur.operations.lake import Lake, Lakes
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.verification.run import verify
 from sandur.settings import Settings
@@ -26,11 +31,12 @@ from tests.fakes.dying_store import Died, DyingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
 from tests.fakes.yielding_store import YieldingStore
+from tests.operations.delta_requests import COLUMNS, PROTOCOL, add, create_managed, names_in, publish, write_staged
 from tests.operations.event_chains import all_events, check_holes
 from tests.operations.invariants import chains, visible_names
 from tests.operations.lakes import make_lake
 from tests.operations.mixed_load import Load, marks_of
-from tests.operations.requests import commit, identifier_of, keyed_request, set_property
+from tests.operations.requests import TIMESTAMP_MS, commit, identifier_of, keyed_request, set_property, set_up_catalog
 
 SETTINGS: Final = Settings(store="memory:", log_level="error", janitors=False)
 CALLS_MAX: Final = 400
@@ -209,3 +215,120 @@ async def test_a_server_refuses_grants_that_are_older_than_those_it_has_seen() -
     with pytest.raises(Unavailable, match="has seen 8"):
         await server.feature(Security).read()
     assert (await make_lake(store, clock).feature(Security).read()).manifest.number == 7
+
+
+def log_file(version: int, *actions: dict[str, Any]) -> bytes:
+    """A version of a Delta log, as a writer stages and publishes it."""
+    info = {"inCommitTimestamp": TIMESTAMP_MS + version, "timestamp": 0, "operation": f"WRITE {version}"}
+    return b"".join(json.dumps(one).encode() + b"\n" for one in ({"commitInfo": info}, *actions))
+
+
+def metadata_actions(table: DeltaTable) -> list[dict[str, Any]]:
+    """The actions of a writer that adds the column `more`, a property and clustering."""
+    fields = [*COLUMNS["fields"], {"name": "more", "type": "long", "nullable": True, "metadata": {}}]  # type: ignore[misc]
+    metadata = {
+        "id": "1",
+        "format": {"provider": "parquet"},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [],
+        "configuration": {**required_properties(table.uuid), "kind": "wide"},
+        "description": "wider",
+    }
+    writer_features = sorted({*(PROTOCOL.writer_features or ()), "domainMetadata", "rowTracking"})
+    features = {"readerFeatures": PROTOCOL.reader_features, "writerFeatures": writer_features}
+    rows = {"domain": "delta.rowTracking", "configuration": '{"rowIdHighWaterMark":7}', "removed": False}
+    return [
+        {"metaData": metadata},
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
+        {"domainMetadata": rows},
+    ]
+
+
+async def commit_delta(lake: Lake, table: DeltaTable, version: int, body: bytes, *, name: str = "") -> str:
+    """Stage a commit and add it to the table; returns the name of the staged file."""
+    name = name or f"{version:020d}.one.json"
+    await write_staged(lake, table, name, body)
+    await add(lake, table, version, name)
+    await lake.background.drain()
+    return name
+
+
+async def delta_store(clock: FixedClock) -> tuple[MemoryStore, Lake, DeltaTable]:
+    """A managed Delta table with a published commit, and one that only the catalog and its staged file have."""
+    store = MemoryStore(clock=clock)
+    lake = make_lake(store, clock)
+    await set_up_catalog(lake)
+    table = await create_managed(lake)
+    await publish(lake, table, 0, log_file(0, *metadata_actions(table)[1:]))
+    for version in (1, 2):
+        await commit_delta(lake, table, version, log_file(version))
+    await publish(lake, table, 1, log_file(1))
+    return store, lake, table
+
+
+async def test_commits_that_only_the_catalog_knows_are_in_a_backup() -> None:
+    """The folder of the table lost its staged files: they are what the catalog is responsible for."""
+    clock, target, into = FixedClock(), MemoryStore(), MemoryStore()
+    store, lake, table = await delta_store(clock)
+    await backed_up(store, target, clock)
+    await backed_up(store, target, clock)  # The second one keeps the record and still has the file.
+    await lake.locations.remove(staged_location(table, f"{2:020d}.one.json"))
+
+    await copied_files(store, into)
+    await restored(target, into, clock)
+
+    new = make_lake(into, clock)
+    assert [one.version for one in (await list_commits(new, table.uuid, 0, None, None))[0]] == [2, 1]
+    assert await new.locations.read(staged_location(table, f"{2:020d}.one.json")) == log_file(2)
+    assert await findings(into, clock) == []
+
+
+async def test_commits_that_were_published_after_a_backup_come_back_with_it() -> None:
+    """Otherwise the next writer would take the version of a file that is in the log, and its own would be ignored."""
+    clock, target, into = FixedClock(), MemoryStore(), MemoryStore()
+    store, lake, table = await delta_store(clock)
+    await backed_up(store, target, clock)
+    await publish(lake, table, 2, log_file(2))
+    for version, actions in ((3, metadata_actions(table)), (4, []), (5, [])):
+        await commit_delta(lake, table, version, log_file(version, *actions))
+        await publish(lake, table, version, log_file(version, *actions))
+    await commit_delta(lake, table, 6, log_file(6))  # It was never published, so only the catalog knew it.
+    await lake.locations.remove(staged_location(table, f"{4:020d}.one.json"))  # By VACUUM.
+
+    await copied_files(store, into)
+    await restored(target, into, clock)
+
+    new = make_lake(into, clock)
+    found = await new.delta_table(table.uuid).read()
+    assert found
+    record = found.value
+    assert (record.last_version, record.published, record.last_commit_ms) == (5, 5, TIMESTAMP_MS + 5)
+    assert [(one.version, one.file_name) for one in record.commits] == [(5, f"{5:020d}.one.json")]
+    assert names_in(record.columns) == ["id", "more"]
+    assert (record.comment, record.properties["kind"]) == ("wider", "wide")
+    assert record.properties[TABLE_ID] == table.uuid
+    assert record.properties["delta.rowTracking.rowIdHighWaterMark"] == "7"
+    assert record.properties["delta.lastUpdateVersion"] == "3"
+    assert record.etag != table.etag
+    assert await findings(into, clock) == []
+    check_holes(await all_events(new))
+    await commit_delta(new, table, 6, log_file(6, {"txn": {}}), name=f"{6:020d}.other.json")
+    await publish(new, table, 6, log_file(6, {"txn": {}}))
+    assert await new.locations.read(published_location(table, 6)) == log_file(6, {"txn": {}})
+    assert await findings(into, clock) == []
+
+
+async def test_a_restore_names_the_place_of_a_delta_table_that_it_may_not_read_and_continues_afterwards() -> None:
+    clock, target, into = FixedClock(), MemoryStore(), MemoryStore()
+    store, _, table = await delta_store(clock)
+    await backed_up(store, target, clock)
+    newest = (await list_backups(target))[-1]
+    await copied_files(store, into)
+    stranger = Lakes(Settings(store="memory:", log_level="error"), clock, into).lake("default", "default")
+    stranger.locations.own = "memory://another"
+
+    with pytest.raises(Invalid, match=f"{table.location}.*allow-location"):
+        await restore(stranger, target, newest, on_progress=lambda *_: None)
+    await restored(target, into, clock)
+
+    assert await findings(into, clock) == []

@@ -230,6 +230,12 @@ def publish_other_bytes(objects: Objects) -> None:
     objects[f"{folder}{table['last_version']:020d}.json"] = "other"
 
 
+def publish_a_later_version(objects: Objects) -> None:
+    (table,) = _of(objects, "delta_tables/").values()
+    folder = _staged_key(table).partition("_staged_commits/")[0]
+    objects[f"{folder}{table['last_version'] + 1:020d}.json"] = "{}"
+
+
 def index_entries(change_entries: Callable[[list[Any]], list[Any]]) -> Damage:
     def damage(objects: Objects) -> None:
         key = f"{ROOT}index/tables/main/s.v1.json"
@@ -299,6 +305,7 @@ DAMAGES: Final[Mapping[str, Damage]] = {
     "delta-gap": change_delta(last_version=4),
     "delta-file-missing": remove_staged,
     "delta-file-differs": publish_other_bytes,
+    "delta-log-ahead": publish_a_later_version,
     "index-unreadable": garble("/index/tables/main/s.v1"),
     "index-misses-entry": index_entries(lambda entries: entries[1:]),
     "index-has-another-entry": index_entries(lambda entries: [{**entries[0], "uuid": "x"}, *entries[1:]]),

@@ -39,7 +39,7 @@ def run_backup(flags: StoreFlags, target: str, *, is_full: bool, as_json: bool) 
         print_json(record)
         return
     print_fields(record, {**record, "began": time_text(manifest.began_ms)}, "table")
-    say("The files of tables are not in the backup, except current Iceberg metadata files.")
+    say("The files of tables are not in the backup, except current Iceberg metadata and unpublished Delta commits.")
 
 
 def show_backups(flags: StoreFlags, target: str, *, as_json: bool) -> None:
@@ -57,6 +57,10 @@ def run_restore(flags: StoreFlags, source: str, backup: str | None, *, as_json: 
     say("Revocations after that time are undone: revoke again, and rotate keys that were withdrawn since.")
     if done.counts.get("files_elsewhere"):
         say("Some metadata files lie outside of this store. Pass their place with --allow-location to write them, too.")
+    if found := done.counts.get("commits_found_in_logs"):
+        say(f"{found} commits to managed Delta tables were published after that time. They are here, too.")
+    if unread := done.counts.get("logs_unread"):
+        say(f"The logs of {unread} Delta tables cannot be read. Run sandur verify before others write to them.")
     say("Now run: sandur verify")
 
 

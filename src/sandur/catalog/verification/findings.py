@@ -55,6 +55,7 @@ PROBLEMS: Final[Mapping[str, Problem]] = {
     "delta-gap": Problem("damage", _RESTORE),
     "delta-file-missing": Problem("damage", "restore the file from a backup of the table's bucket"),
     "delta-file-differs": Problem("damage", "restore the published file from a backup of the table's bucket"),
+    "delta-log-ahead": Problem("damage", "stop the writers of the table, then restore the newest backup"),
     # Derived objects
     "index-unreadable": Problem("repairable", _REBUILD),
     "index-misses-entry": Problem("repairable", _REBUILD),

@@ -1,6 +1,7 @@
 """A backup: copy a store's catalog into a repository, reading only what changed since the backup before."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from sandur import __version__
@@ -88,8 +89,7 @@ async def _copy_workspace(copier: "_Copier", lake: Lake, began_ms: int) -> None:
         await copier.copy_key(key(lake.layout))
     await copier.copy_folder(lake.layout.core_snapshots_folder())  # Files that were published meanwhile.
     await copier.copy_grants(lake)
-    for location in cut.metadata_locations:
-        await copier.copy_metadata(lake, location)
+    await gather_in_batches(cut.files, partial(copier.copy_file, lake), at_once=READS_AT_ONCE)
 
 
 class _Copier:
@@ -146,8 +146,8 @@ class _Copier:
                 if stored:
                     await self.writer.add(listed.key, stored.data, version=stored.version)
 
-    async def copy_metadata(self, lake: Lake, location: str) -> None:
-        """A metadata file, as far as this program may read it; it never changes."""
+    async def copy_file(self, lake: Lake, location: str) -> None:
+        """A file of a table, as far as this program may read it; it never changes."""
         if entry := self.previous.get(location):
             self.writer.keep(entry)
             return

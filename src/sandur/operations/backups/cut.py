@@ -11,7 +11,7 @@ Records leave this module settled: without pending transactions, unfinished rena
 """
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -36,6 +36,7 @@ from sandur.catalog.records import (
 )
 from sandur.errors import Busy
 from sandur.operations.backups.repository import BackupWriter, Entry
+from sandur.operations.delta.publishing import staged_location
 from sandur.operations.events import event_in
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
@@ -69,13 +70,16 @@ _KINDS: Final[Mapping[Format, tuple[Callable[[Layout, str], str], type[BoundReco
 
 
 class _Bound(NamedTuple):
-    """What was copied of a record that names lead to; `head` is the commit key of its head."""
+    """What was copied of a record that names lead to; `head` is the commit key of its head.
+
+    `files` are those that hold its state: the metadata file, or the staged files of Delta commits.
+    """
 
     state: str
     uuid: str
     life: str
     head: str
-    location: str
+    files: Sequence[str]
     version: str
     is_fresh: bool
 
@@ -120,9 +124,9 @@ class Cut:
         await self._add_receipts()
 
     @property
-    def metadata_locations(self) -> Iterable[str]:
-        """The current metadata files of the tables and views that were copied."""
-        return [bound.location for bound in self._bound.values() if bound.location and bound.state != "killed"]
+    def files(self) -> Sequence[str]:
+        """The current metadata files of tables and views, and the Delta commits that are not known to be published."""
+        return [file for bound in self._bound.values() if bound.state != "killed" for file in bound.files if file]
 
     async def _each(self, folder: str, copy: Callable[[Listed], Awaitable[None]]) -> None:
         async for page in list_pages(self.lake.store, folder):
@@ -162,8 +166,8 @@ class Cut:
 
     async def _copy_bound(self, listed: Listed, *, kind: type[BoundRecord]) -> None:
         if entry := self._kept(listed):
-            state, uuid, life, head, location = entry.about
-            self._bound[listed.key] = _Bound(state, uuid, life, head, location, entry.version, is_fresh=False)
+            state, uuid, life, head, *files = entry.about
+            self._bound[listed.key] = _Bound(state, uuid, life, head, files, entry.version, is_fresh=False)
         elif found := await self.lake.uncached(listed.key, kind).read():
             await self._add_bound(listed.key, Versioned(found.value, found.version))
 
@@ -180,16 +184,11 @@ class Cut:
     async def _write_bound(self, key: str, record: BoundRecord, version: str, *, is_plain: bool) -> None:
         """`is_plain`: the copy is what the source has at that version, and a later backup need not read it again."""
         head = head_of(record)
-        about = (
-            record.state,
-            record.uuid,
-            record.life,
-            commit_key_of(head) if head else "",
-            head.metadata_location if head else "",
-        )
+        about = (record.state, record.uuid, record.life, commit_key_of(head) if head else "")
+        files = [head.metadata_location] if head else _staged_files(record)
         self._records[key] = record
-        self._bound[key] = _Bound(*about, version, is_fresh=True)
-        await self._add(key, record, version=version if is_plain else "", about=about)
+        self._bound[key] = _Bound(*about, files, version, is_fresh=True)
+        await self._add(key, record, version=version if is_plain else "", about=(*about, *files))
 
     async def _copy_name(self, listed: Listed) -> None:
         if entry := self._kept(listed):
@@ -498,6 +497,13 @@ def _passed_before(pointer: Pointer, head: Head) -> tuple[Head, ...]:
     """What a pointer would have in `passed` with one of its earlier heads: receipts prove everything else (B4)."""
     keys = [commit_key_of(one) for one in pointer.passed]
     return pointer.passed[: keys.index(commit_key_of(head))] if commit_key_of(head) in keys else ()
+
+
+def _staged_files(record: BoundRecord) -> Sequence[str]:
+    """The files of the Delta commits that are not known to be published: only the catalog knows that they count."""
+    if not isinstance(record, DeltaTable):
+        return []
+    return [staged_location(record, one.file_name) for one in record.commits if one.version > record.published]
 
 
 def _request_of(head: Head) -> str:

@@ -235,7 +235,7 @@ class _Update:
             raise Conflict(f"assert-table-uuid failed: expected {change.asserted_uuid}, found {table.uuid}")
         log = LogTail(table.last_version, known_published(self.lake, table), table.commits)
         waives = self.lake.settings.delta_waive_deletion_vectors
-        metadata = apply_change(_metadata_of(table), change, waives_deletion_vectors=waives)
+        metadata = apply_change(metadata_of(table), change, waives_deletion_vectors=waives)
         if change.commit:
             verdict = decide_commit(log, change.commit.version, change.commit.file_name)
             if verdict is not Verdict.APPEND:
@@ -424,7 +424,7 @@ def _refers_to(name: NameRecord, uuid: str) -> bool:
     return (name.state, name.kind, name.format, name.uuid) == ("active", "table", "delta", uuid)
 
 
-def _metadata_of(table: DeltaTable) -> DeltaMetadata:
+def metadata_of(table: DeltaTable) -> DeltaMetadata:
     return DeltaMetadata(
         uuid=table.uuid,
         is_managed=table.table_type == "MANAGED",

@@ -4,6 +4,7 @@ A check that finds something is repeated: a request that was in progress during 
 needs more than one object of a folder, such as chains and names that are used twice, is collected as facts.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, Literal, NamedTuple, Protocol, TypeVar
@@ -45,6 +46,7 @@ from sandur.errors import Damaged, Invalid, NewerRecord, NotFound, SandurError
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.delta.publishing import have_same_actions, published_location, staged_location
+from sandur.operations.delta.versions import newest_in_log
 from sandur.operations.janitors.events import receipted_commits
 from sandur.operations.janitors.sweep import DAY_MS, is_older
 from sandur.operations.lake import Lake
@@ -290,7 +292,9 @@ def _says(metadata: TableMetadata | ViewMetadata) -> HeadFacts:
 
 
 async def _delta_commits(lake: Lake, listed: Listed, table: DeltaTable) -> Sequence[Finding]:
-    """L3, L4: every tracked commit has its staged or its published file, equal if both exist, and its receipt."""
+    """L1, L3, L4: every tracked commit has its staged or its published file, equal if both exist, and its receipt. No
+    version beyond the newest one is published.
+    """
     found: list[Finding] = []
     for commit in receipted_commits(table):
         made = delta_receipt_of(table, commit)
@@ -310,6 +314,12 @@ async def _delta_commits(lake: Lake, listed: Listed, table: DeltaTable) -> Seque
         elif is_same is False:
             expected = f"the actions of {staged}"
             found.append(finding("delta-file-differs", listed.key, expected=expected, found=published))
+    if (table.state, table.table_type, table.data_source_format) == ("live", "MANAGED", "DELTA"):
+        with contextlib.suppress(Invalid):  # As above.
+            newest = await newest_in_log(lake, table.location, at_least=table.last_version)
+            if newest > table.last_version:
+                expected, ahead = f"version {table.last_version}", f"version {newest} in the log at {table.location}"
+                found.append(finding("delta-log-ahead", listed.key, expected=expected, found=ahead))
     return found
 
 
