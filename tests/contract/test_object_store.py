@@ -8,7 +8,7 @@ import pytest
 
 from sandur.errors import BadRequest, SwapLost
 from sandur.storage.contract import ABSENT, UNCHANGED, ObjectStore, Stored, Version, get_many
-from sandur.storage.layout import KEY_BYTES_MAX, SEGMENT_BYTES_MAX
+from sandur.storage.keys import KEY_BYTES_MAX, SEGMENT_BYTES_MAX
 from tests.contract.conftest import STORES, VERSIONS_ARE_HASHES, Address
 
 MALFORMED_VERSIONS = ["", "0", "x", '"', "*", "W/", "-1", "9" * 40, "a b", "a\nb", "a\0b", "ü", "1|", "|", "None|x"]

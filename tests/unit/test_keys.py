@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandur.errors import BadRequest
-from sandur.storage.layout import _PLAIN_KEY, KEY_BYTES_MAX, _key_problem, validate_key
+from sandur.storage.keys import _PLAIN_KEY, KEY_BYTES_MAX, _key_problem, validate_key
 
 PIECES = ["a", "Z", "0", ".", "..", "/", "//", "%", "=", "~", "-", "_", "é", " ", "\\", "\n", "x" * 250, "y" * 256]
 

@@ -7,18 +7,8 @@ from hypothesis import strategies as st
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import Scope
 from sandur.errors import BadRequest
-from sandur.storage.layout import (
-    TENANT_PREFIX,
-    Layout,
-    ReceiptKey,
-    decode_levels,
-    decode_segment,
-    encode_levels,
-    encode_segment,
-    layout_of,
-    split_path,
-    validate_key,
-)
+from sandur.storage.keys import decode_levels, decode_segment, encode_levels, encode_segment, split_path, validate_key
+from sandur.storage.layout import TENANT_PREFIX, Layout, ReceiptKey, layout_of
 
 TEXTS = st.text(st.characters(exclude_characters="\x1f"), max_size=60)
 LEVELS = st.lists(TEXTS, min_size=1, max_size=4).map(tuple)

@@ -26,7 +26,8 @@ from sandur.operations.audit.trail import AuditTrail, layout_of_workspace
 from sandur.server.http import Refused, Scope
 from sandur.server.identity import DEFAULT_TENANT, DEFAULT_WORKSPACE, Identity
 from sandur.settings import Settings
-from sandur.storage.layout import LEVEL_SEPARATOR, Layout
+from sandur.storage.keys import LEVEL_SEPARATOR
+from sandur.storage.layout import Layout
 from sandur.trace_context import parse_context
 
 _READ_METHODS: Final = ("GET", "HEAD")

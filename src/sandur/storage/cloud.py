@@ -36,7 +36,7 @@ from sandur.errors import BadRequest, OutcomeUnknown, SandurError, SwapLost, Una
 from sandur.settings import AzureSettings, GcsSettings, Settings
 from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
 from sandur.storage.failures import Cloud, explain, explain_answer, is_throttled, names_no_bucket
-from sandur.storage.layout import validate_key, validate_prefix
+from sandur.storage.keys import validate_key, validate_prefix
 
 if TYPE_CHECKING:
     from obstore.store import GCSCredential

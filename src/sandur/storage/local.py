@@ -23,7 +23,7 @@ from typing import Final, Literal, TypeVar
 
 from sandur.errors import BadRequest, OutcomeUnknown, SwapLost, Unavailable
 from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
-from sandur.storage.layout import validate_key, validate_prefix
+from sandur.storage.keys import validate_key, validate_prefix
 
 T = TypeVar("T")
 

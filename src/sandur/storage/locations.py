@@ -11,7 +11,7 @@ from sandur.clock import Clock
 from sandur.errors import BadRequest, Invalid, Unavailable, Unfit
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT, ObjectStore, folders_of
-from sandur.storage.layout import PREFIX_BYTES_MAX, validate_key
+from sandur.storage.keys import PREFIX_BYTES_MAX, validate_key
 from sandur.storage.local import INTERNALS, LocalStore
 from sandur.storage.memory import MemoryStore
 from sandur.storage.pace import PacedStore

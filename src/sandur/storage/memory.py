@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sandur.clock import Clock, SystemClock
 from sandur.errors import SwapLost
 from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
-from sandur.storage.layout import validate_key, validate_prefix
+from sandur.storage.keys import validate_key, validate_prefix
 
 _YIELDS_MAX = 3
 

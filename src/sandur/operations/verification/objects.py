@@ -69,7 +69,8 @@ from sandur.operations.transactions.resolution import effective_record
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Versioned
 from sandur.storage.contract import Listed
-from sandur.storage.layout import Layout, decode_segment
+from sandur.storage.keys import decode_segment
+from sandur.storage.layout import Layout
 from sandur.storage.record_form import decode_record
 
 R = TypeVar("R", bound=Record)

@@ -15,7 +15,7 @@ from sandur.server.http import CONTENT_TYPE, NO_STORE, Answer, Headers, header_n
 from sandur.server.ui import texts
 from sandur.server.ui.actions.menu import catalog_actions, namespace_actions, object_actions
 from sandur.server.ui.links import named_action_link, page_link
-from sandur.server.ui.static_files import static_files
+from sandur.server.ui.static_files import static_answer, static_files
 
 _POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -168,3 +168,9 @@ def _environment() -> Environment:
         object_actions=object_actions,
     )
     return environment
+
+
+async def load_static_file(call: Call) -> Answer:
+    """The stylesheet and the scripts."""
+    answer = static_answer(call.value("hash"), call.value("file"))
+    return Answer(answer.status, answer.body, (*answer.headers, *SAFETY))

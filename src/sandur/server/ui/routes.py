@@ -18,7 +18,8 @@ from sandur.server.needs import (
 )
 from sandur.server.ui.actions.routes import ACTION_ROUTES
 from sandur.server.ui.failures import ERRORS, failure_page
-from sandur.server.ui.pages import data, login, objects, static, tables, workspace
+from sandur.server.ui.pages import data, login, objects, tables, workspace
+from sandur.server.ui.renderer import load_static_file
 from sandur.server.ui.sessions import signed_in
 
 _CATALOG: Final = "/data/{catalog}"
@@ -31,7 +32,7 @@ _MODEL: Final = _NAMESPACE + "/models/{name}"
 
 ROUTES: Final = (
     Route("GET", "/", "showHome", data.show_home, LIST_CATALOGS),
-    Route("GET", "/static/{hash}/{file}", "loadStaticFile", static.load_static_file, OPEN),
+    Route("GET", "/static/{hash}/{file}", "loadStaticFile", load_static_file, OPEN),
     Route("GET", "/login", "showLogin", login.show_login, OPEN),
     Route("POST", "/login", "logIn", login.log_in, OPEN),
     Route("GET", "/callback", "endProviderLogin", login.end_provider_login, OPEN),
