@@ -19,6 +19,9 @@ from tests.server.process import server_process
 from tests.ui.published import publish
 
 ORDERS: Final = "/ui/data/main/sales/tables/orders"
+LONG: Final = "a_name_that_does_not_fit_in_any_column_of_a_page_" * 4
+LONG_NAMESPACE: Final = f"/ui/data/main/{LONG}"
+LONG_TABLE: Final = f"{LONG_NAMESPACE}/tables/{LONG}"
 _COUNTRIES: Final = ("IS", "DK", "NO", "SE", "FO")
 _SECONDS_MAX: Final = 60
 
@@ -77,6 +80,7 @@ def _fill(place: Place) -> None:
     daily.append(pa.table({"country": list(_COUNTRIES), "total": [10.5, 20.0, 7.25, 3.0, 1.0]}))
     visits = catalog.create_table("web.visits", pa.schema([("at", pa.timestamp("us")), ("page", pa.string())]))
     _governance(place)
+    _long_names(place)
     asyncio.run(_publish(place, [str(one.metadata.table_uuid) for one in (orders, daily, visits)]))
 
 
@@ -100,6 +104,15 @@ def _governance(place: Place) -> None:
     read = {"changes": [{"principal": "ann", "add": ["SELECT"]}, {"principal": "analysts", "add": ["BROWSE"]}]}
     place.send("PATCH", f"{own}/grants/table/main.sales.orders", read)
     place.send("PATCH", f"{own}/tags/table/main.sales.orders", {"set": {"domain": "sales", "pii": "no"}})
+
+
+def _long_names(place: Place) -> None:
+    """A table whose names and texts have no place where a line could end."""
+    fields = [{"id": one, "name": f"c{one}{LONG}", "type": "string", "required": False, "doc": LONG} for one in (1, 2)]
+    table = {"name": LONG, "schema": {"type": "struct", "fields": fields}, "properties": {"comment": LONG, LONG: LONG}}
+    place.send("POST", "/v1/main/namespaces", {"namespace": [LONG], "properties": {"comment": LONG}})
+    place.send("POST", f"/v1/main/namespaces/{LONG}/tables", table)
+    place.send("PATCH", f"/api/sandur/v1/tags/table/main.{LONG}.{LONG}", {"set": {LONG[:100]: LONG}})
 
 
 def _rows(count: int, first: int) -> pa.Table:
@@ -128,7 +141,14 @@ async def _publish(place: Place, uuids: list[str]) -> None:
     ]
     orders = tables[0]
     size = {"kind": "table", "format": "iceberg", "properties_json": '{"comment": "One row per order"}'}
-    commit = {"kind": "table", "format": "iceberg", "operation": "append", "source": "rest", "principal": "admin"}
+    commit = {
+        "kind": "table",
+        "format": "iceberg",
+        "operation": "append",
+        "source": "rest",
+        "client": "PyIceberg/0.12.0",
+    }
+    who = {"source": "pipeline", "principal": "etl", "client": "Spark/4.1.4", "run_id": "daily-17"}
     days = [(now - dt.timedelta(days=one)).date().isoformat() for one in range(30)]
     edge = {"job_namespace": "airflow", "job_name": "daily", "confidence": "verified", "runs": 30}
     ends = {"first_seen": now, "last_seen": now}
@@ -140,11 +160,13 @@ async def _publish(place: Place, uuids: list[str]) -> None:
         ],
         "commits": [
             {
-                **orders,
+                **tables[one % 2],
                 **commit,
-                "metadata_version": one,
-                "committed_at": now,
-                "committed_at_ms": now_ms,
+                "principal": "admin",
+                **(who if one % 2 else {}),
+                "metadata_version": one // 2,
+                "committed_at": now - dt.timedelta(minutes=37 * (5 - one)),
+                "committed_at_ms": now_ms - 37 * 60_000 * (5 - one),
             }
             for one in range(6)
         ],

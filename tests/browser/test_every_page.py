@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Browser
 
 from tests.browser.chromium import LOOKS, Look, person
-from tests.browser.place import ORDERS, Place
+from tests.browser.place import LONG_NAMESPACE, LONG_TABLE, ORDERS, Place
 
 PAGES: Final = {
     "home": "/ui",
@@ -42,6 +42,9 @@ PAGES: Final = {
     "grant": "/ui/actions/grant/table/main.sales.orders",
     "policy": "/ui/actions/policy/table/main.sales.orders",
     "missing": "/ui/data/main/none",
+    "long-names": LONG_NAMESPACE,
+    "long-table": LONG_TABLE,
+    "long-catalog": "/ui/data/main?begins=a_name",
 }
 PREVIEWS: Final = {
     "drop-preview": "/ui/actions/drop-table/main/sales/by_country",

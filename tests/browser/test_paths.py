@@ -57,6 +57,37 @@ async def test_a_person_compares_two_versions_and_restores_one(browser: Browser,
 
 
 @pytest.mark.browser
+async def test_a_person_moves_the_slider_and_goes_on_from_a_version(browser: Browser, place: Place) -> None:
+    async with person(browser, place) as someone:
+        page = someone.page
+        await someone.open(f"{ORDERS}/timeline")
+        newest = int(await page.locator("#at").get_attribute("max") or 0)
+        await page.locator("#at").focus()
+        for _ in range(newest - 3):
+            await page.keyboard.press("ArrowLeft")
+        await page.get_by_role("heading", name="Version 3", exact=True).wait_for()
+        assert page.url.endswith("?at=3")
+        assert await page.locator("tr.current").get_attribute("data-version") == "3"
+        assert await someone.violations() == []
+        await page.get_by_role("link", name="Compare with the current version").click()
+        assert "channel" in await someone.text()
+        await page.go_back()
+        await page.get_by_role("link", name="Restore…").click()
+        await page.get_by_role("button", name="Preview").click()
+        assert "snapshot of main" in await someone.text()
+
+
+@pytest.mark.browser
+async def test_a_person_copies_how_to_read_a_table(browser: Browser, place: Place) -> None:
+    async with person(browser, place) as someone:
+        await someone.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        await someone.open(ORDERS)
+        await someone.page.get_by_role("button", name="Copy").nth(1).click()
+        await someone.page.get_by_role("button", name="Copied").wait_for()
+        assert await someone.page.evaluate("navigator.clipboard.readText()") == "SELECT * FROM main.sales.orders"
+
+
+@pytest.mark.browser
 async def test_a_commit_in_between_is_a_conflict(browser: Browser, place: Place) -> None:
     async with person(browser, place) as someone:
         page = someone.page

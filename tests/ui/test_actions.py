@@ -71,6 +71,21 @@ async def test_a_table_is_restored_to_a_snapshot(browser: Browser) -> None:
     assert "restored" in (await browser.follow(done)).text
 
 
+async def test_the_timeline_leads_to_the_form_that_restores_a_version(browser: Browser) -> None:
+    past = await browser.open("/ui/data/main/sales/tables/orders/timeline?at=1")
+    current = await browser.open("/ui/data/main/sales/tables/orders/timeline")
+    restore = next(link for link in past.tree.links() if "/actions/restore" in link)
+    form, unchosen = await browser.open(restore), await browser.open(action("restore"))
+    at_current = await browser.open(f"{action('restore')}?snapshot={SNAPSHOT_ID + 1}")
+
+    assert "/ui/data/main/sales/tables/orders/diff?from=1" in past.tree.links()
+    assert not [link for link in current.tree.links() if "/actions/restore" in link]
+    # The current snapshot is offered only if the link names it: nothing else may be chosen in its place.
+    assert [page.fields()["snapshot"] for page in (form, unchosen)] == [str(SNAPSHOT_ID)] * 2
+    assert [len(list(page.tree.every("option"))) for page in (form, unchosen, at_current)] == [1, 1, 2]
+    assert "at this snapshot already" in (await browser.send(at_current)).text
+
+
 async def test_a_commit_after_the_preview_is_a_conflict_that_shows_the_new_state(browser: Browser) -> None:
     preview = await browser.send(await browser.open(action("restore")), snapshot=str(SNAPSHOT_ID))
     third = add_snapshot(await load(browser.client), snapshot_id=99, parent=SNAPSHOT_ID + 1, number=3)

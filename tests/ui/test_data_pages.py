@@ -3,6 +3,8 @@
 import httpx
 import pytest
 
+from sandur.catalog.identifiers import Identifier
+from sandur.server.ui.views.objects import engine_lines
 from sandur.storage.memory import MemoryStore
 from tests.server.conftest import Catalogs
 from tests.server.requests import create_table, create_view
@@ -64,9 +66,37 @@ async def test_a_table_shows_its_columns_and_how_to_read_it(client: httpx.AsyncC
 
     page = await get(client, "/ui/data/main/sales/tables/t")
 
-    assert ["1", "id", "long", "required", "", ""] in page.rows()
+    assert ["1", "id", "long", "required", ""] in page.rows()
     assert "SELECT * FROM main.sales.t" in page.text
     assert "CREATE TABLE main.sales.t" in page.text
+
+
+async def test_the_namespaces_inside_a_namespace_have_pages(client: httpx.AsyncClient) -> None:
+    names = [f"level{number:02}" for number in range(60)]
+    for levels in (["sales"], *(["sales", name] for name in names)):
+        (await client.post("/v1/namespaces", json={"namespace": levels})).raise_for_status()
+
+    first = await get(client, "/ui/data/main/sales")
+    following = [one.attributes["href"] for one in first.every("a", rel="next")]
+    second = await get(client, following[0])
+
+    assert len(following) == 1
+    assert [row[0] for page in (first, second) for row in page.rows() if row[0].startswith("level")] == names
+    assert "/ui/data/main/sales" in second.links()
+
+
+@pytest.mark.parametrize("needs_login", [False, True])
+def test_how_to_read_a_table_says_how_to_log_in_if_that_is_needed(*, needs_login: bool) -> None:
+    identifier, origin = Identifier("main", ("sales",), "t"), "http://localhost:8181"
+    lines = {
+        format_: {one.engine: one.text for one in engine_lines(identifier, format_, origin, needs_login=needs_login)}
+        for format_ in ("iceberg", "delta")
+    }
+
+    assert ("credential=" in lines["iceberg"]["PyIceberg"]) == needs_login
+    assert ("AUTHORIZATION_TYPE none" in lines["iceberg"]["DuckDB"]) != needs_login
+    for format_ in lines:
+        assert ("YOUR TOKEN" in lines[format_]["DuckDB"]) == needs_login
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Pages of tables that engines have written: Iceberg by PyIceberg, Delta by delta-rs."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from pyiceberg.types import LongType, NestedField, StringType
 from tests.server.process import server_process
 from tests.ui.browsers import fields_of
 from tests.ui.html import Element, parse
+from tests.ui.scene import EVIL
+from tests.ui.test_every_page import check_safe
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "country": ["IS", "DK", "IS"]})
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "country", StringType()))
@@ -39,6 +42,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     ):
         write_iceberg(running.url)
         write_delta(made, events)
+        write_evil(running.url, made, folder / "evil")
         yield made
 
 
@@ -55,6 +59,24 @@ def write_delta(client: httpx.Client, folder: Path) -> None:
     deltalake.DeltaTable(folder).create_checkpoint()
     deltalake.write_deltalake(folder, ROWS, mode="append")
     deltalake.DeltaTable(folder).delete("country = 'DK'")
+    register_delta(client, "events", folder)
+
+
+def write_evil(url: str, client: httpx.Client, folder: Path) -> None:
+    """Tables of both formats with markup in rows, partitions, and what engines say about their commits."""
+    rows = pa.table({"id": pa.array([1], pa.int64()), "country": [EVIL]})
+    table = load_catalog("sandur", type="rest", uri=url, warehouse="main").create_table(
+        "real.evil", SCHEMA, partition_spec=SPEC
+    )
+    table.append(rows, snapshot_properties={"engine-name": EVIL, "operation-note": EVIL})
+    deltalake.write_deltalake(folder, rows, partition_by=["country"])
+    said = dict.fromkeys(("operation", "engineInfo", "userName", "clientVersion", "txnId"), EVIL)
+    commit = {"commitInfo": {"timestamp": 1_767_225_600_000, "operationParameters": {EVIL: EVIL}, **said}}
+    (folder / "_delta_log" / f"{1:020}.json").write_text(json.dumps(commit), encoding="utf-8")
+    register_delta(client, "evil_delta", folder)
+
+
+def register_delta(client: httpx.Client, name: str, folder: Path) -> None:
     columns = [
         {"name": "id", "type_text": "bigint", "type_name": "LONG", "type_json": '"long"', "position": 0},
         {
@@ -69,7 +91,7 @@ def write_delta(client: httpx.Client, folder: Path) -> None:
     body = {
         "catalog_name": "main",
         "schema_name": "real",
-        "name": "events",
+        "name": name,
         "table_type": "EXTERNAL",
         "data_source_format": "DELTA",
         "storage_location": f"file://{folder}",
@@ -133,6 +155,23 @@ def test_any_two_versions_are_compared_with_their_files(client: httpx.Client) ->
     assert headings == ["Added: 2", "Removed: 0"]
     assert [heading.text for heading in back.every("h3")] == ["Added: 0", "Removed: 2"]
     assert ["changed", "files", "-0", "+2"] in delta.rows()
+
+
+@pytest.mark.parametrize("name", ["evil", "evil_delta"])
+def test_what_engines_write_is_always_text(client: httpx.Client, name: str) -> None:
+    """Rows, partitions, operations and engines with markup: a page shows them, and no element is made of them."""
+    table, shown = f"/ui/data/main/real/tables/{name}", ""
+    parts = ("", "/snapshots", "/timeline", "/versions/1", "/diff?from=0&to=1", "/files", "/preview?run=true")
+    own = [f"{table}/diff?from=0&to=1&files=true", f"/ui/actions/restore/main/real/{name}"]
+    if name == "evil_delta":
+        own = [f"/ui/actions/restore-delta/main/real/{name}"]
+    for path in (*(f"{table}{part}" for part in parts), *own):
+        page = get(client, path)
+        check_safe(page)
+        assert not list(page.every("img", src="x"))
+        shown += page.text
+
+    assert shown.count(EVIL) >= 3
 
 
 def test_rows_are_shown_when_they_are_wanted(client: httpx.Client) -> None:

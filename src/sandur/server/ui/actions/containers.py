@@ -7,25 +7,20 @@ from sandur.catalog.records import Request
 from sandur.operations.browse import describe_catalog, describe_namespace
 from sandur.operations.containers import drop, namespaces
 from sandur.server.context import Call
-from sandur.server.http import decode_levels
 from sandur.server.ui.actions.steps import Action, Field, Preview, Sent
 from sandur.server.ui.actions.texts import parse_properties, property_changes, property_fields, sent_properties
 from sandur.server.ui.links import catalog_link, namespace_link
+from sandur.server.ui.pages.data import namespace_of
 from sandur.server.ui.renderer import Crumb
 from sandur.server.ui.views.data import container_crumbs
 
 
-def namespace_at(call: Call) -> Namespace:
-    return Namespace(call.value("catalog"), decode_levels(call.encoded_value("namespace")))
-
-
 def namespace_place(call: Call) -> tuple[Crumb, ...]:
-    return container_crumbs(namespace_at(call))
+    return container_crumbs(namespace_of(call))
 
 
 def _catalog_place(call: Call) -> tuple[Crumb, ...]:
-    catalog = call.value("catalog")
-    return (Crumb(catalog, catalog_link(catalog)),)
+    return container_crumbs(Namespace(call.value("catalog"), ()))
 
 
 def _new_namespace(call: Call, sent: Sent) -> Namespace:
@@ -84,17 +79,17 @@ CREATE_NAMESPACE: Final = Action(
 
 
 async def _property_fields(call: Call, sent: Sent) -> tuple[Field, ...]:
-    return property_fields((await describe_namespace(call.lake, namespace_at(call))).properties, sent)
+    return property_fields((await describe_namespace(call.lake, namespace_of(call))).properties, sent)
 
 
 async def _preview_properties(call: Call, sent: Sent) -> Preview:
-    changes, _ = sent_properties((await describe_namespace(call.lake, namespace_at(call))).properties, sent)
-    return Preview(sentence=f"The properties of {full_name_of(namespace_at(call))} change.", changes=changes)
+    changes, _ = sent_properties((await describe_namespace(call.lake, namespace_of(call))).properties, sent)
+    return Preview(sentence=f"The properties of {full_name_of(namespace_of(call))} change.", changes=changes)
 
 
 async def _change_properties(call: Call, sent: Sent, request: Request) -> str:
-    namespace = namespace_at(call)
-    changes, after = sent_properties((await describe_namespace(call.lake, namespace_at(call))).properties, sent)
+    namespace = namespace_of(call)
+    changes, after = sent_properties((await describe_namespace(call.lake, namespace_of(call))).properties, sent)
     updates = {one.what: after[one.what] for one in changes if one.what in after}
     removals = [one.what for one in changes if one.what not in after]
     await namespaces.update_namespace_properties(
@@ -104,7 +99,7 @@ async def _change_properties(call: Call, sent: Sent, request: Request) -> str:
 
 
 NAMESPACE_PROPERTIES: Final = Action(
-    title=lambda call: f"Properties of {full_name_of(namespace_at(call))}",
+    title=lambda call: f"Properties of {full_name_of(namespace_of(call))}",
     verb="Change the properties",
     done="properties",
     place=namespace_place,
@@ -116,13 +111,13 @@ NAMESPACE_PROPERTIES: Final = Action(
 
 async def _drop_fields(call: Call, sent: Sent) -> tuple[Field, ...]:
     del sent
-    await describe_namespace(call.lake, namespace_at(call))
+    await describe_namespace(call.lake, namespace_of(call))
     return ()
 
 
 async def _preview_drop(call: Call, sent: Sent) -> Preview:
     del sent
-    namespace = namespace_at(call)
+    namespace = namespace_of(call)
     await describe_namespace(call.lake, namespace)
     return Preview(
         sentence=f"The namespace {full_name_of(namespace)} is dropped, if nothing is in it.",
@@ -134,13 +129,13 @@ async def _preview_drop(call: Call, sent: Sent) -> Preview:
 
 async def _drop(call: Call, sent: Sent, request: Request) -> str:
     del sent
-    namespace = namespace_at(call)
+    namespace = namespace_of(call)
     await drop.drop_namespace(call.lake, namespace, request)
     return namespace_link(namespace.parent) if namespace.parent else catalog_link(namespace.catalog)
 
 
 DROP_NAMESPACE: Final = Action(
-    title=lambda call: f"Drop {full_name_of(namespace_at(call))}",
+    title=lambda call: f"Drop {full_name_of(namespace_of(call))}",
     verb="Drop the namespace",
     done="dropped",
     place=namespace_place,

@@ -11,16 +11,17 @@ from sandur.operations.delta.restore import preview_restore, restore_table
 from sandur.operations.delta.tables import load_delta_table
 from sandur.operations.delta.versions import delta_history
 from sandur.server.context import Call, whole_number
-from sandur.server.ui.actions.objects import identifier_at, object_place
+from sandur.server.ui.actions.objects import object_place
 from sandur.server.ui.actions.steps import Action, Change, Field, Preview, Sent
 from sandur.server.ui.links import object_link
+from sandur.server.ui.pages.objects import identifier_of
 from sandur.server.ui.texts import bytes_text, count_text, time_text
 
 _VERSIONS_SHOWN: Final = 100
 
 
 async def _fields(call: Call, sent: Sent) -> tuple[Field, ...]:
-    table = await load_delta_table(call.lake, identifier_at(call))
+    table = await load_delta_table(call.lake, identifier_of(call))
     rows = await delta_history(call.lake, table, limit=_VERSIONS_SHOWN)
     return (
         Field(
@@ -47,7 +48,7 @@ def _number(sent: Sent, name: str) -> int:
 
 
 async def _preview(call: Call, sent: Sent) -> Preview:
-    identifier, version = identifier_at(call), _number(sent, "version")
+    identifier, version = identifier_of(call), _number(sent, "version")
     planned = await preview_restore(call.lake, identifier, version)
     own = [Change(f"{one.area} {one.name}", one.before or "", one.after or "") for one in planned.changes]
     return Preview(
@@ -66,7 +67,7 @@ async def _preview(call: Call, sent: Sent) -> Preview:
 
 
 async def _restore(call: Call, sent: Sent, request: Request) -> str:
-    identifier = identifier_at(call)
+    identifier = identifier_of(call)
     # What the preview showed, not what the table is at now: another commit in between is a conflict.
     expected = _number(sent, "expected")
     await restore_table(call.lake, identifier, _number(sent, "version"), expected=expected, request=request)
@@ -74,7 +75,7 @@ async def _restore(call: Call, sent: Sent, request: Request) -> str:
 
 
 RESTORE_DELTA: Final = Action(
-    title=lambda call: f"Restore {full_name_of(identifier_at(call))}",
+    title=lambda call: f"Restore {full_name_of(identifier_of(call))}",
     verb="Restore the table",
     done="restored",
     place=partial(object_place, "table"),

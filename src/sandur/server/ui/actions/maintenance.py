@@ -9,9 +9,10 @@ from sandur.catalog.records import Request
 from sandur.operations.maintenance.reports import load_request_plan
 from sandur.operations.maintenance.requests import request_cell, request_maintenance
 from sandur.server.context import Call
-from sandur.server.ui.actions.objects import allowed, identifier_at, object_place
+from sandur.server.ui.actions.objects import allowed, object_place
 from sandur.server.ui.actions.steps import Action, Change, Field, Preview, Sent
 from sandur.server.ui.links import object_link
+from sandur.server.ui.pages.objects import identifier_of
 from sandur.server.ui.texts import bytes_text, time_text
 from sandur.storage.cell import gather_all
 
@@ -31,7 +32,7 @@ def _work(row: Mapping[str, Any]) -> Change:
 async def _preview(call: Call, sent: Sent) -> Preview:
     del sent
     found = await allowed(call, "table")
-    identifier = identifier_at(call)
+    identifier = identifier_of(call)
     held, plan = await gather_all(
         (request_cell(call.lake, found.uuid).read(), load_request_plan(call.lake, identifier, found.uuid))
     )
@@ -54,12 +55,12 @@ async def _preview(call: Call, sent: Sent) -> Preview:
 
 async def _request(call: Call, sent: Sent, request: Request) -> str:
     del sent
-    await request_maintenance(call.lake, identifier_at(call), request)
-    return object_link(identifier_at(call), "table", "health")
+    await request_maintenance(call.lake, identifier_of(call), request)
+    return object_link(identifier_of(call), "table", "health")
 
 
 MAINTAIN: Final = Action(
-    title=lambda call: f"Maintenance of {full_name_of(identifier_at(call))}",
+    title=lambda call: f"Maintenance of {full_name_of(identifier_of(call))}",
     verb="Request maintenance",
     done="requested",
     place=partial(object_place, "table"),

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final, NamedTuple, get_args
 from urllib.parse import quote
 
-from sandur.catalog.identifiers import Identifier, Kind, checked_uuid, full_name_of, parse_full_name
+from sandur.catalog.identifiers import Identifier, Kind, Namespace, checked_uuid, full_name_of, parse_full_name
 from sandur.catalog.records import DeltaTable, Request
 from sandur.errors import BadRequest, Hidden, NotFound
 from sandur.operations.access import authorize_name, resolve_authorized
@@ -17,28 +17,25 @@ from sandur.operations.unity.securables import drop_securable
 from sandur.server.context import Call
 from sandur.server.http import Answer
 from sandur.server.needs import SEE_CATALOG
-from sandur.server.ui.actions.containers import namespace_at, namespace_place
+from sandur.server.ui.actions.containers import namespace_place
 from sandur.server.ui.actions.steps import Action, Change, Field, Preview, Sent
-from sandur.server.ui.links import catalog_link, named_action_link, namespace_link, object_link, page_link
+from sandur.server.ui.links import named_action_link, namespace_link, object_link, page_link
+from sandur.server.ui.pages.objects import identifier_of
 from sandur.server.ui.renderer import Crumb, View, lake_for, page
 from sandur.server.ui.views.data import container_crumbs
 
 _PAGES_MAX: Final = 10
 
 
-def identifier_at(call: Call) -> Identifier:
-    return Identifier(*namespace_at(call), call.value("name"))
-
-
 async def allowed(call: Call, kind: Kind) -> ResolvedName:
     """The object of the address, if the caller may do to it what the route declares."""
-    identifier = identifier_at(call)
+    identifier = identifier_of(call)
     missing = name_not_found(identifier, kind)
     return await resolve_authorized(call.lake, identifier, lambda found: found.name.value.kind == kind, missing=missing)
 
 
 def object_place(kind: Kind, call: Call) -> tuple[Crumb, ...]:
-    identifier = identifier_at(call)
+    identifier = identifier_of(call)
     return (*container_crumbs(identifier.namespace), Crumb(identifier.name, object_link(identifier, kind)))
 
 
@@ -46,7 +43,7 @@ def object_place(kind: Kind, call: Call) -> tuple[Crumb, ...]:
 
 
 def _target(call: Call, sent: Sent) -> Identifier:
-    was = identifier_at(call)
+    was = identifier_of(call)
     name, levels = sent.get("name", "").strip(), sent.get("namespace", str(was.namespace)).strip()
     if not name or not all(levels.split(".")):
         raise BadRequest("The new name is missing, or its namespace has an empty level.")
@@ -58,7 +55,7 @@ def _target(call: Call, sent: Sent) -> Identifier:
 
 async def _rename_fields(kind: Kind, call: Call, sent: Sent) -> tuple[Field, ...]:
     await allowed(call, kind)
-    was = identifier_at(call)
+    was = identifier_of(call)
     hint = "With dots between its levels. It stays in its catalog."
     return (
         Field(name="name", label="New name", value=sent.get("name", was.name), required=True),
@@ -74,7 +71,7 @@ async def _rename_fields(kind: Kind, call: Call, sent: Sent) -> tuple[Field, ...
 
 async def _preview_rename(kind: Kind, call: Call, sent: Sent) -> Preview:
     await allowed(call, kind)
-    was, target = identifier_at(call), _target(call, sent)
+    was, target = identifier_of(call), _target(call, sent)
     return Preview(
         sentence=f"The {kind} gets a new name, at one moment for every reader. Its files and its history stay.",
         changes=(Change("name", full_name_of(was), full_name_of(target)),),
@@ -85,13 +82,13 @@ async def _preview_rename(kind: Kind, call: Call, sent: Sent) -> Preview:
 
 async def _rename(kind: Kind, call: Call, sent: Sent, request: Request) -> str:
     target = _target(call, sent)
-    await rename(call.lake, identifier_at(call), target, kind=kind, request=request, formats=EVERY_FORMAT)
+    await rename(call.lake, identifier_of(call), target, kind=kind, request=request, formats=EVERY_FORMAT)
     return object_link(target, kind)
 
 
 def rename_action(kind: Kind) -> Action:
     return Action(
-        title=lambda call: f"Rename {full_name_of(identifier_at(call))}",
+        title=lambda call: f"Rename {full_name_of(identifier_of(call))}",
         verb=f"Rename the {kind}",
         done="renamed",
         place=partial(object_place, kind),
@@ -134,7 +131,7 @@ def _fate_of_files(call: Call, found: ResolvedName, *, purge: bool) -> tuple[str
 
 async def _preview_drop(kind: Kind, call: Call, sent: Sent) -> Preview:
     found = await allowed(call, kind)
-    identifier, purge = identifier_at(call), bool(sent.get("purge")) and _is_iceberg_table(found)
+    identifier, purge = identifier_of(call), bool(sent.get("purge")) and _is_iceberg_table(found)
     if purge:
         await authorize_name(call.lake, found, missing=name_not_found(identifier, kind), situation="purge")
     files, back = _fate_of_files(call, found, purge=purge)
@@ -160,7 +157,7 @@ async def _is_purged(call: Call, sent: Sent) -> bool:
 
 
 async def _drop(kind: Kind, call: Call, sent: Sent, request: Request) -> str:
-    identifier = identifier_at(call)
+    identifier = identifier_of(call)
     if kind in {"table", "view"}:
         purge = kind == "table" and await _is_purged(call, sent)
         await drop_name(call.lake, identifier, kind=kind, purge=purge, request=request, formats=EVERY_FORMAT)
@@ -173,7 +170,7 @@ async def _drop(kind: Kind, call: Call, sent: Sent, request: Request) -> str:
 
 def drop_action(kind: Kind) -> Action:
     return Action(
-        title=lambda call: f"Drop {full_name_of(identifier_at(call))}",
+        title=lambda call: f"Drop {full_name_of(identifier_of(call))}",
         verb=f"Drop the {kind}",
         done="dropped",
         place=partial(object_place, kind),
@@ -198,7 +195,7 @@ def _dropped_kind(call: Call) -> Kind:
 async def _undrop_fields(call: Call, sent: Sent) -> tuple[Field, ...]:
     _dropped_kind(call)
     await _find_dropped(call, sent)
-    was = identifier_at(call)
+    was = identifier_of(call)
     return (
         Field(
             name="name",
@@ -213,7 +210,7 @@ async def _undrop_fields(call: Call, sent: Sent) -> tuple[Field, ...]:
 
 async def _find_dropped(call: Call, sent: Sent) -> dropped.DroppedInfo:
     """What was dropped under that name and can come back; the newest one, unless the form says which."""
-    kind, was, uuid = _dropped_kind(call), identifier_at(call), sent.get("uuid", "")
+    kind, was, uuid = _dropped_kind(call), identifier_of(call), sent.get("uuid", "")
     token: str | None = None
     for _ in range(_PAGES_MAX):
         page = await dropped.list_dropped(lake_for(call, SEE_CATALOG), was.catalog, was.namespace, page_token=token)
@@ -238,7 +235,7 @@ async def _preview_undrop(call: Call, sent: Sent) -> Preview:
 
 
 async def _undrop(call: Call, sent: Sent, request: Request) -> str:
-    kind, was = _dropped_kind(call), identifier_at(call)
+    kind, was = _dropped_kind(call), identifier_of(call)
     target = parse_full_name(sent.get("name", "").strip() or full_name_of(was))
     uuid = checked_uuid("uuid", sent["uuid"]) if sent.get("uuid") else None
     identifier, _ = await dropped.undrop(call.lake, was, kind=kind, target=target, uuid=uuid, request=request)
@@ -246,7 +243,7 @@ async def _undrop(call: Call, sent: Sent, request: Request) -> str:
 
 
 UNDROP: Final = Action(
-    title=lambda call: f"Bring back {full_name_of(identifier_at(call))}",
+    title=lambda call: f"Bring back {full_name_of(identifier_of(call))}",
     verb="Bring it back",
     done="undropped",
     place=namespace_place,
@@ -280,7 +277,7 @@ async def show_dropped(call: Call) -> Answer:
     following = page_link(f"/dropped/{quote(catalog, safe='')}", after=found.next_token) if found.next_token else ""
     view = DroppedView(
         title=f"Dropped in {catalog}",
-        crumbs=(Crumb("Data", page_link("/")), Crumb(catalog, catalog_link(catalog))),
+        crumbs=container_crumbs(Namespace(catalog, ())),
         catalog=catalog,
         rows=rows,
         next_link=following,

@@ -47,6 +47,15 @@ _KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
+_USUAL: Final[Mapping[str, str]] = {
+    "table": "SELECT, MODIFY, BROWSE, MANAGE",
+    "volume": "READ VOLUME, WRITE VOLUME, BROWSE, MANAGE",
+    "function": "EXECUTE, BROWSE, MANAGE",
+    "registered_model": "EXECUTE, MODIFY, BROWSE, MANAGE",
+}
+"""The privileges that mean something on an object of each type. Containers pass all of them on."""
+
+
 def securable_at(call: Call) -> tuple[SecurableType, str]:
     return parse_securable_type(call.value("securable_type")), call.value("full_name")
 
@@ -95,6 +104,7 @@ async def _grants(call: Call) -> Assignments:
 
 async def _grant_fields(call: Call, sent: Sent) -> tuple[Field, ...]:
     held = await _grants(call)
+    usual = _USUAL.get(call.value("securable_type"), ", ".join(PRIVILEGES))
     hint = "The name of a principal, a group or a role, or everyone."
     known = "; ".join(f"{who}: {', '.join(privileges)}" for who, privileges in list(held.items())[:20])
     return (
@@ -103,7 +113,7 @@ async def _grant_fields(call: Call, sent: Sent) -> tuple[Field, ...]:
             name="add",
             label="Privileges to grant",
             value=sent.get("add", ""),
-            hint=f"With commas between them. Possible: {', '.join(PRIVILEGES)}",
+            hint=f"With commas between them: {usual}",
         ),
         Field(
             name="remove",

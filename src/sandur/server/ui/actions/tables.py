@@ -14,10 +14,11 @@ from sandur.iceberg.table_summary import totals_of
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.documents import current_document
 from sandur.server.context import Call
-from sandur.server.ui.actions.objects import identifier_at, object_place
+from sandur.server.ui.actions.objects import object_place
 from sandur.server.ui.actions.steps import Action, Change, Field, Preview, Sent
 from sandur.server.ui.actions.texts import property_fields, sent_properties
 from sandur.server.ui.links import object_link
+from sandur.server.ui.pages.objects import identifier_of
 from sandur.server.ui.texts import bytes_text, count_text, time_text
 
 MAIN: Final = "main"
@@ -28,21 +29,23 @@ _place = partial(object_place, "table")
 
 
 async def _metadata(call: Call) -> TableMetadata:
-    return (await current_document(call.lake, identifier_at(call))).metadata
+    return (await current_document(call.lake, identifier_of(call))).metadata
 
 
 async def _commit(call: Call, metadata: TableMetadata, request: Request, commit: TableCommit) -> str:
-    identifier = identifier_at(call)
+    identifier = identifier_of(call)
     known = AssertTableUuid(uuid=metadata.table_uuid or "")
     requirements = (known, *commit.requirements)
     await commit_table(call.lake, identifier, TableCommit(requirements, commit.updates), request)
     return object_link(identifier, "table")
 
 
-def _snapshot_choice(name: str, label: str, metadata: TableMetadata, chosen: str) -> Field:
+def _snapshot_choice(label: str, metadata: TableMetadata, chosen: str, *, leaves_out: int | None = None) -> Field:
     newest = sorted(metadata.snapshots, key=lambda one: -one.timestamp_ms)[:_SNAPSHOTS_SHOWN]
-    options = tuple((str(one.snapshot_id), _snapshot_text(one, metadata)) for one in newest)
-    return Field(name=name, label=label, kind="choice", value=chosen, options=options, required=True)
+    shown = [one for one in newest if one.snapshot_id != leaves_out]
+    options = tuple((str(one.snapshot_id), _snapshot_text(one, metadata)) for one in shown)
+    hint = "" if options else "The table has no earlier snapshot."
+    return Field(name="snapshot", label=label, kind="choice", value=chosen, options=options, hint=hint, required=True)
 
 
 def _snapshot_text(snapshot: Snapshot, metadata: TableMetadata) -> str:
@@ -73,7 +76,10 @@ def _expected(sent: Sent) -> int | None:
 
 async def _restore_fields(call: Call, sent: Sent) -> tuple[Field, ...]:
     metadata = await _metadata(call)
-    return (_snapshot_choice("snapshot", "Restore the table to", metadata, sent.get("snapshot", "")),)
+    chosen, current = sent.get("snapshot", ""), metadata.current_snapshot_id
+    # Restoring the current snapshot changes nothing. It is there only if a link chose it: the preview says so then.
+    leaves_out = None if chosen == str(current) else current
+    return (_snapshot_choice("Restore the table to", metadata, chosen, leaves_out=leaves_out),)
 
 
 def _total_changes(before: Snapshot | None, after: Snapshot) -> tuple[Change, ...]:
@@ -87,7 +93,7 @@ def _total_changes(before: Snapshot | None, after: Snapshot) -> tuple[Change, ..
 
 
 async def _preview_restore(call: Call, sent: Sent) -> Preview:
-    metadata, identifier = await _metadata(call), identifier_at(call)
+    metadata, identifier = await _metadata(call), identifier_of(call)
     target, current = _snapshot(metadata, sent), metadata.current_snapshot
     if target.snapshot_id == metadata.current_snapshot_id:
         raise BadRequest("The table is at this snapshot already.")
@@ -113,7 +119,7 @@ async def _restore(call: Call, sent: Sent, request: Request) -> str:
 
 
 RESTORE: Final = Action(
-    title=lambda call: f"Restore {full_name_of(identifier_at(call))}",
+    title=lambda call: f"Restore {full_name_of(identifier_of(call))}",
     verb="Restore the table",
     done="restored",
     place=_place,
@@ -132,7 +138,7 @@ async def _ref_fields(call: Call, sent: Sent) -> tuple[Field, ...]:
     return (
         Field(name="ref", label="Name", value=sent.get("ref", ""), required=True),
         Field(name="type", label="Kind", kind="choice", value=sent.get("type", "tag"), options=kinds, required=True),
-        _snapshot_choice("snapshot", "At", metadata, sent.get("snapshot", str(metadata.current_snapshot_id or ""))),
+        _snapshot_choice("At", metadata, sent.get("snapshot", str(metadata.current_snapshot_id or ""))),
     )
 
 
@@ -151,7 +157,7 @@ async def _preview_ref(call: Call, sent: Sent) -> Preview:
     return Preview(
         sentence=f"The {ref.type} {ref.ref_name} is created. It keeps its snapshot from expiring.",
         changes=(Change(f"{ref.type} {ref.ref_name}", "", f"snapshot {ref.snapshot_id}"),),
-        command=f"sandur {ref.type} {full_name_of(identifier_at(call))} {ref.ref_name}",
+        command=f"sandur {ref.type} {full_name_of(identifier_of(call))} {ref.ref_name}",
     )
 
 
@@ -163,7 +169,7 @@ async def _create_ref(call: Call, sent: Sent, request: Request) -> str:
 
 
 CREATE_REF: Final = Action(
-    title=lambda call: f"New tag or branch of {full_name_of(identifier_at(call))}",
+    title=lambda call: f"New tag or branch of {full_name_of(identifier_of(call))}",
     verb="Create it",
     done="branched",
     place=_place,
@@ -211,7 +217,7 @@ async def _remove_ref(call: Call, sent: Sent, request: Request) -> str:
 
 
 REMOVE_REF: Final = Action(
-    title=lambda call: f"Remove a tag or branch of {full_name_of(identifier_at(call))}",
+    title=lambda call: f"Remove a tag or branch of {full_name_of(identifier_of(call))}",
     verb="Remove it",
     done="removed",
     place=_place,
@@ -231,7 +237,7 @@ async def _property_fields(call: Call, sent: Sent) -> tuple[Field, ...]:
 
 async def _preview_properties(call: Call, sent: Sent) -> Preview:
     changes, _ = sent_properties((await _metadata(call)).properties, sent)
-    return Preview(sentence=f"The properties of {full_name_of(identifier_at(call))} change.", changes=changes)
+    return Preview(sentence=f"The properties of {full_name_of(identifier_of(call))} change.", changes=changes)
 
 
 async def _change_properties(call: Call, sent: Sent, request: Request) -> str:
@@ -245,7 +251,7 @@ async def _change_properties(call: Call, sent: Sent, request: Request) -> str:
 
 
 TABLE_PROPERTIES: Final = Action(
-    title=lambda call: f"Properties of {full_name_of(identifier_at(call))}",
+    title=lambda call: f"Properties of {full_name_of(identifier_of(call))}",
     verb="Change the properties",
     done="properties",
     place=_place,

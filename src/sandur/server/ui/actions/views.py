@@ -19,11 +19,13 @@ from sandur.operations.tables.definitions import iceberg_fields
 from sandur.operations.tables.documents import VIEWS, load_document
 from sandur.operations.tables.views import commit_view, create_view, load_view
 from sandur.server.context import Call
-from sandur.server.ui.actions.containers import namespace_at, namespace_place
-from sandur.server.ui.actions.objects import identifier_at, object_place
+from sandur.server.ui.actions.containers import namespace_place
+from sandur.server.ui.actions.objects import object_place
 from sandur.server.ui.actions.steps import Action, Change, Field, Preview, Sent
 from sandur.server.ui.actions.texts import check_base
 from sandur.server.ui.links import object_link
+from sandur.server.ui.pages.data import namespace_of
+from sandur.server.ui.pages.objects import identifier_of
 
 _DIALECTS: Final = ("spark", "trino", "duckdb", "clickhouse", "flink", "snowflake")
 _COLUMNS_HINT: Final = "As in CREATE TABLE: id BIGINT, name STRING COMMENT 'of the customer'"
@@ -31,7 +33,7 @@ _SUMMARY: Final = {"engine-name": "sandur-ui"}
 
 
 async def _create_fields(call: Call, sent: Sent) -> tuple[Field, ...]:
-    await describe_namespace(call.lake, namespace_at(call))
+    await describe_namespace(call.lake, namespace_of(call))
     return (
         Field(name="name", label="Name", value=sent.get("name", ""), required=True),
         Field(
@@ -62,7 +64,7 @@ def _wanted(call: Call, sent: Sent) -> CreateView:
         schema_id=0,
         summary=_SUMMARY,
         representations=(representation,),
-        default_namespace=namespace_at(call).levels,
+        default_namespace=namespace_of(call).levels,
     )
     comment = sent.get("comment", "").strip()
     return CreateView(
@@ -74,22 +76,22 @@ def _wanted(call: Call, sent: Sent) -> CreateView:
 
 
 async def _preview_create(call: Call, sent: Sent) -> Preview:
-    await describe_namespace(call.lake, namespace_at(call))
+    await describe_namespace(call.lake, namespace_of(call))
     wanted = _wanted(call, sent)
     names = ", ".join(field.name for field in wanted.schema.fields)
-    full_name = full_name_of(Identifier(*namespace_at(call), wanted.name))
+    full_name = full_name_of(Identifier(*namespace_of(call), wanted.name))
     changes = (Change("SQL", "", sent.get("sql", "").strip()), Change("columns", "", names))
     return Preview(sentence=f"The view {full_name} is created. You own it.", changes=changes)
 
 
 async def _create(call: Call, sent: Sent, request: Request) -> str:
     wanted = _wanted(call, sent)
-    await create_view(call.lake, namespace_at(call), wanted, request)
-    return object_link(Identifier(*namespace_at(call), wanted.name), "view")
+    await create_view(call.lake, namespace_of(call), wanted, request)
+    return object_link(Identifier(*namespace_of(call), wanted.name), "view")
 
 
 CREATE_VIEW: Final = Action(
-    title=lambda call: f"Create a view in {full_name_of(namespace_at(call))}",
+    title=lambda call: f"Create a view in {full_name_of(namespace_of(call))}",
     verb="Create the view",
     done="created",
     place=namespace_place,
@@ -100,7 +102,7 @@ CREATE_VIEW: Final = Action(
 
 
 async def _metadata(call: Call) -> ViewMetadata:
-    loaded = await load_view(call.lake, identifier_at(call))
+    loaded = await load_view(call.lake, identifier_of(call))
     return (await load_document(call.lake, VIEWS, loaded.metadata_location)).metadata
 
 
@@ -168,18 +170,18 @@ def _next_version(call: Call, metadata: ViewMetadata, sent: Sent) -> tuple[tuple
 
 async def _preview_edit(call: Call, sent: Sent) -> Preview:
     changes, _ = _next_version(call, await _metadata(call), sent)
-    sentence = f"The view {full_name_of(identifier_at(call))} gets a new version. The old ones are kept."
+    sentence = f"The view {full_name_of(identifier_of(call))} gets a new version. The old ones are kept."
     return Preview(sentence=sentence, changes=changes)
 
 
 async def _edit(call: Call, sent: Sent, request: Request) -> str:
     _, commit = _next_version(call, await _metadata(call), sent)
-    await commit_view(call.lake, identifier_at(call), commit, request)
-    return object_link(identifier_at(call), "view")
+    await commit_view(call.lake, identifier_of(call), commit, request)
+    return object_link(identifier_of(call), "view")
 
 
 EDIT_VIEW: Final = Action(
-    title=lambda call: f"Edit {full_name_of(identifier_at(call))}",
+    title=lambda call: f"Edit {full_name_of(identifier_of(call))}",
     verb="Change the view",
     done="viewed",
     place=partial(object_place, "view"),

@@ -45,10 +45,13 @@ async def show_namespace(call: Call) -> Answer:
     kind = next((one for one in KINDS if one == call.query.get("kind")), None)
     if kind is None and call.query.get("kind"):
         raise BadRequest(f"Invalid kind {call.query['kind'][:40]!r}: expected one of {', '.join(KINDS)}")
+    children_token = call.query.get("children") or None
     described, children, names, published = await gather_all(
         (
             describe_namespace(call.lake, namespace),
-            list_contents(call.lake, namespace, collection="namespaces", page_size=_CHILDREN_SHOWN),
+            list_contents(
+                call.lake, namespace, collection="namespaces", page_token=children_token, page_size=_CHILDREN_SHOWN
+            ),
             list_contents(
                 call.lake, namespace, collection=kind or "names", begins=begins, page_token=token, page_size=PAGE_SIZE
             ),
@@ -59,6 +62,7 @@ async def show_namespace(call: Call) -> Answer:
         kind=kind or "",
         begins=begins,
         is_later=bool(token),
+        has_earlier_children=bool(children_token),
         published_ms=published.published_ms,
         sizes=published.of([one.id for one in names.entries if one.kind == "table"]),
     )

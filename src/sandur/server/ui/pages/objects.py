@@ -53,7 +53,8 @@ async def _show(call: Call, kind: Kind) -> Answer:
     if described.kind != kind:
         return redirect(object_link(identifier, described.kind))
     if kind == "table":
-        return page(call, "table.html", table_view(identifier, described, origin=origin_of(call)))
+        shown = table_view(identifier, described, origin=origin_of(call), needs_login=call.access is not None)
+        return page(call, "table.html", shown)
     versions: Sequence[ModelVersion] = ()
     if kind == "model":
         listed = ListRequest(None, _VERSIONS_SHOWN)

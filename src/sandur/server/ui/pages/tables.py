@@ -46,7 +46,8 @@ async def show_timeline(call: Call) -> Answer:
     """The versions of a table or view; of a table, one version in full: the current one, or that of `at`."""
     identifier, at, before = identifier_of(call), number(call, "at"), number(call, "before")
     found = await timeline.load_timeline(call.lake, identifier, limit=TIMELINE_PAGE, before=before, at=at)
-    return page(call, "timeline.html", timeline_view(identifier, found, limit=TIMELINE_PAGE, at=at))
+    view = timeline_view(identifier, found, limit=TIMELINE_PAGE, at=at, is_past=before is not None)
+    return page(call, "timeline.html", view)
 
 
 async def show_version(call: Call) -> Answer:

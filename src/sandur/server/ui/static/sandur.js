@@ -1,4 +1,4 @@
-// What every page has: the key `/` leads to the search field, and Escape leaves it.
+// What every page has: the key `/` leads to the search field, Escape leaves it, and a button copies each block of code.
 const search = document.getElementById("q");
 
 function isTyping(target) {
@@ -15,3 +15,26 @@ document.addEventListener("keydown", (event) => {
     search.blur();
   }
 });
+
+// Browsers give pages the clipboard over https and on the machine itself only.
+if (navigator.clipboard) {
+  for (const block of document.querySelectorAll("pre")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "plain copy";
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(block.textContent.trim());
+        button.textContent = "Copied";
+      } catch {
+        button.textContent = "Not copied";
+      }
+      setTimeout(() => (button.textContent = "Copy"), 2000);
+    });
+    const frame = document.createElement("div");
+    frame.className = "code-block";
+    block.replaceWith(frame);
+    frame.append(block, button);
+  }
+}

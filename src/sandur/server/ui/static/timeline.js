@@ -4,6 +4,7 @@ const slider = document.getElementById("at");
 const text = document.getElementById("at-text");
 const part = document.getElementById("version");
 const line = form?.querySelector("path.now");
+const known = new Map(); // A version never changes, so each is loaded once.
 let wanted = 0;
 let timer = 0;
 
@@ -19,14 +20,20 @@ function move() {
   line?.setAttribute("transform", `translate(${share * line.dataset.width} 0)`);
 }
 
+async function load(version) {
+  const answer = await fetch(`${form.dataset.fragment}/${version}`, { signal: AbortSignal.timeout(10000) });
+  const html = await answer.text();
+  if (!answer.ok) throw new Error(String(answer.status));
+  known.set(version, html);
+  return html;
+}
+
 async function show(version) {
   const number = ++wanted;
   part.setAttribute("aria-busy", "true");
   try {
-    const answer = await fetch(`${form.dataset.fragment}/${version}`, { signal: AbortSignal.timeout(10000) });
-    const html = await answer.text();
+    const html = known.get(version) ?? (await load(version));
     if (number !== wanted) return;
-    if (!answer.ok) throw new Error(String(answer.status));
     const parsed = new DOMParser().parseFromString(html, "text/html");
     part.replaceChildren(...parsed.body.childNodes);
     history.replaceState(null, "", `?at=${version}`);

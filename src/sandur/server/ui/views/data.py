@@ -32,7 +32,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
     comment: str = ""
     updated_ms: int = 0
-    updated_by: str = ""
     rows: int | None = None
     bytes: int | None = None
 
@@ -67,6 +66,7 @@ def catalog_view(catalog: Description, page: Page[ContentEntry], *, is_later: bo
     rows = [_row(entry, namespace_link(Namespace(catalog.name, (entry.name,)))) for entry in page.entries]
     return CatalogView(
         title=catalog.name,
+        crumbs=container_crumbs(Namespace(catalog.name, ()))[:-1],
         catalog=catalog,
         namespaces=Listing(
             rows=rows,
@@ -86,16 +86,13 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = ""
     begins: str = ""
     is_later: bool = False
+    has_earlier_children: bool = False
     published_ms: int = 0
     sizes: Mapping[str, tuple[int | None, int | None]] = {}
 
 
 def namespace_view(
-    namespace: Namespace,
-    described: Description,
-    children: Page[ContentEntry],
-    names: Page[ContentEntry],
-    shown: Shown,
+    namespace: Namespace, described: Description, children: Page[ContentEntry], names: Page[ContentEntry], shown: Shown
 ) -> NamespaceView:
     kind, begins, sizes = shown.kind, shown.begins, shown.sizes
     here = [
@@ -114,7 +111,11 @@ def namespace_view(
         namespace=described,
         tabs=tuple(tabs),
         kind=kind,
-        children=Listing(rows=below, next_link=namespace_link(namespace, "namespaces") if children.next_token else ""),
+        children=Listing(
+            rows=below,
+            first_link=namespace_link(namespace, kind=kind) if shown.has_earlier_children else "",
+            next_link=namespace_link(namespace, kind=kind, children=children.next_token) if children.next_token else "",
+        ),
         names=Listing(
             rows=here,
             first_link=namespace_link(namespace, kind=kind) if shown.is_later or begins else "",
@@ -143,7 +144,6 @@ def _row(entry: ContentEntry, link: str, rows: int | None = None, size: int | No
         owner=entry.owner,
         comment=entry.comment,
         updated_ms=entry.updated_ms,
-        updated_by=entry.updated_by,
         rows=rows,
         bytes=size,
     )

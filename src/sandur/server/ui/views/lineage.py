@@ -46,7 +46,6 @@ class LineageView(ObjectView, frozen=True, kw_only=True):
 
 
 def lineage_view(identifier: Identifier, kind: str, found: Graph, *, depth: int, as_of: str) -> LineageView:
-    head = object_head(identifier, kind, "lineage")
     nodes = found.nodes[:NODES_MAX]
     links = {node.id: _link(node, depth) for node in nodes}
     edges = [edge for edge in found.edges if edge.source in links and edge.target in links]
@@ -54,9 +53,7 @@ def lineage_view(identifier: Identifier, kind: str, found: Graph, *, depth: int,
     texts = {node.id: _text(node) for node in nodes}
     rows = [(layers[edge.target] <= 0, _row(edge, texts, links)) for edge in edges]
     return LineageView(
-        title=head.title,
-        crumbs=head.crumbs,
-        object=head,
+        object=object_head(identifier, kind, "lineage"),
         graph=_drawn(found.start, nodes, edges, links),
         upstream=[row for is_up, row in rows if is_up],
         downstream=[row for is_up, row in rows if not is_up],

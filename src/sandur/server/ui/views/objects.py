@@ -47,10 +47,19 @@ class ObjectHead(msgspec.Struct, frozen=True, kw_only=True):
     link: str
 
 
-class ObjectView(View, frozen=True, kw_only=True):
-    """A page about an object."""
+class ObjectView(msgspec.Struct, frozen=True, kw_only=True):
+    """A page about an object: a `View` with the title and the path of its head."""
 
     object: ObjectHead
+    section: str = "data"
+
+    @property
+    def title(self) -> str:
+        return self.object.title
+
+    @property
+    def crumbs(self) -> tuple[Crumb, ...]:
+        return self.object.crumbs
 
 
 class EngineLine(msgspec.Struct, frozen=True):
@@ -81,17 +90,10 @@ def object_head(identifier: Identifier, kind: str, part: str = "") -> ObjectHead
     )
 
 
-def table_view(identifier: Identifier, described: Description, *, origin: str) -> TableView:
+def table_view(identifier: Identifier, described: Description, *, origin: str, needs_login: bool) -> TableView:
     """The overview; `origin` is the address of this server."""
-    head = object_head(identifier, "table")
-    engines = engine_lines(identifier, described.format, origin)
-    return TableView(
-        title=head.title,
-        crumbs=head.crumbs,
-        object=head,
-        described=described,
-        engines=engines,
-    )
+    engines = engine_lines(identifier, described.format, origin, needs_login=needs_login)
+    return TableView(object=object_head(identifier, "table"), described=described, engines=engines)
 
 
 class DescribedView(ObjectView, frozen=True, kw_only=True):
@@ -112,19 +114,13 @@ _SHOWN_ALREADY: Final = frozenset(
 
 
 def described_view(identifier: Identifier, described: Description, versions: Sequence[ModelVersion]) -> DescribedView:
-    head = object_head(identifier, described.kind)
     details = [
         (name.replace("_", " "), _plain(value))
         for name, value in described.info.items()
         if name not in _SHOWN_ALREADY and value not in (None, "", [], {})
     ]
     return DescribedView(
-        title=head.title,
-        crumbs=head.crumbs,
-        object=head,
-        described=described,
-        details=details,
-        versions=versions,
+        object=object_head(identifier, described.kind), described=described, details=details, versions=versions
     )
 
 
@@ -152,11 +148,8 @@ class GrantsView(ObjectView, frozen=True, kw_only=True):
 def grants_view(
     identifier: Identifier, kind: str, chain: Sequence[LinkGrants], effective: Effective, *, is_on: bool
 ) -> GrantsView:
-    head = object_head(identifier, kind, "grants")
     return GrantsView(
-        title=head.title,
-        crumbs=head.crumbs,
-        object=head,
+        object=object_head(identifier, kind, "grants"),
         direct=chain[-1],
         inherited=chain[-2::-1],
         effective=effective,
@@ -172,19 +165,27 @@ def dropped_view(dropped: DroppedInfo) -> DroppedView:
     return DroppedView(title=f"{dropped.full_name} was dropped", dropped=dropped)
 
 
-def engine_lines(identifier: Identifier, format_: str, origin: str) -> tuple[EngineLine, ...]:
+def engine_lines(
+    identifier: Identifier, format_: str, origin: str, *, needs_login: bool = False
+) -> tuple[EngineLine, ...]:
     """How to read the table with each engine. Names are quoted where SQL needs it."""
     parts = (*identifier.levels, identifier.name)
-    spark = _select((identifier.catalog, *parts), "`")
-    if format_ != "iceberg":
-        return (EngineLine("Spark", spark), EngineLine("DuckDB", _select((identifier.catalog, *parts), '"')))
+    spark = EngineLine("Spark", _select((identifier.catalog, *parts), "`"))
     catalog = identifier.catalog.replace("'", "''")
-    attach = f"ATTACH '{catalog}' AS lake (TYPE iceberg, ENDPOINT '{origin}', AUTHORIZATION_TYPE none);"
-    opened = f"load_catalog('sandur', type='rest', uri={origin!r}, warehouse={identifier.catalog!r})"
+    select = _select(("lake", *parts), '"')
+    if format_ != "iceberg":
+        token = "YOUR TOKEN" if needs_login else "any"
+        secret = f"CREATE SECRET (TYPE unity_catalog, TOKEN '{token}', ENDPOINT '{origin}', AWS_REGION 'none');"
+        attach = f"ATTACH '{catalog}' AS lake (TYPE unity_catalog);"
+        return (spark, EngineLine("DuckDB", f"{secret}\n{attach}\n{select}"))
+    login = "TOKEN 'YOUR TOKEN'" if needs_login else "AUTHORIZATION_TYPE none"
+    attach = f"ATTACH '{catalog}' AS lake (TYPE iceberg, ENDPOINT '{origin}', {login});"
+    credential = ", credential='YOUR NAME:YOUR SECRET'" if needs_login else ""
+    opened = f"load_catalog('sandur', type='rest', uri={origin!r}, warehouse={identifier.catalog!r}{credential})"
     return (
         EngineLine("PyIceberg", f"{opened}.load_table({parts!r}).scan().to_arrow()"),
-        EngineLine("Spark", spark),
-        EngineLine("DuckDB", f"{attach}\n{_select(('lake', *parts), chr(34))}"),
+        spark,
+        EngineLine("DuckDB", f"{attach}\n{select}"),
         EngineLine("Trino", _select((identifier.catalog, *parts), '"')),
     )
 

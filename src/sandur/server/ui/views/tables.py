@@ -32,8 +32,6 @@ class SnapshotRow(msgspec.Struct, frozen=True, kw_only=True):
     parent: int | None
     at_ms: int
     operation: str
-    sequence: int
-    schema_id: int | None
     rows_added: int | None
     rows_removed: int | None
     total_rows: int | None
@@ -61,8 +59,6 @@ def snapshots_view(identifier: Identifier, found: TableSnapshots | Sequence[Hist
     head = object_head(identifier, "table", "snapshots")
     if not isinstance(found, TableSnapshots):
         return SnapshotsView(
-            title=head.title,
-            crumbs=head.crumbs,
             object=head,
             versions=found[:SNAPSHOTS_SHOWN],
             bytes_plot=_plot(_delta_bytes(found), "Bytes over time", bytes_text, 2),
@@ -86,8 +82,6 @@ def snapshots_view(identifier: Identifier, found: TableSnapshots | Sequence[Hist
         for row in rows[-NODES_MAX:]
     ]
     return SnapshotsView(
-        title=head.title,
-        crumbs=head.crumbs,
         object=head,
         snapshots=rows[: -SNAPSHOTS_SHOWN - 1 : -1],
         refs=found.refs,
@@ -105,8 +99,6 @@ def _snapshot_row(one: Snapshot, refs: Mapping[int, Sequence[str]], current_id: 
         parent=one.parent_snapshot_id,
         at_ms=one.timestamp_ms,
         operation=summary.get("operation", ""),
-        sequence=one.sequence_number,
-        schema_id=one.schema_id,
         rows_added=number_in(summary, "added-records"),
         rows_removed=number_in(summary, "deleted-records"),
         total_rows=number_in(summary, "total-records"),
@@ -156,7 +148,7 @@ class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineView(ObjectView, frozen=True, kw_only=True):
-    """`at` is the version that is shown in full; None if there is none."""
+    """`at` is the version that is shown in full; None if there is none. `is_past`: newer rows are on another page."""
 
     rows: Sequence[TimelineRow]
     first: int
@@ -166,6 +158,7 @@ class TimelineView(ObjectView, frozen=True, kw_only=True):
     plot: Markup
     next_link: str
     newest_link: str
+    is_past: bool
     published_ms: int
     fragment_link: str
     is_table: bool
@@ -179,6 +172,9 @@ class VersionView(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     before_link: str = ""
     after_link: str = ""
+    changes_link: str = ""
+    compare_link: str = ""
+    restore_link: str = ""
 
 
 def version_view(identifier: Identifier, version: int, found: TableVersion | str) -> VersionView:
@@ -189,24 +185,38 @@ def version_view(identifier: Identifier, version: int, found: TableVersion | str
     def link(other: int | None) -> str:
         return "" if other is None else object_link(identifier, "table", "timeline", at=other)
 
+    is_past = found.after is not None
     return VersionView(
-        version=version, summary=found.summary, before_link=link(found.before), after_link=link(found.after)
+        version=version,
+        summary=found.summary,
+        before_link=link(found.before),
+        after_link=link(found.after),
+        changes_link=_diff_link(identifier, version, found.before),
+        compare_link=object_link(identifier, "table", "diff", **{"from": version}) if is_past else "",
+        restore_link=_restore_link(identifier, found.summary) if is_past else "",
     )
 
 
-def timeline_view(identifier: Identifier, found: Timeline, *, limit: int, at: int | None) -> TimelineView:
+def _restore_link(identifier: Identifier, past: TableSummary) -> str:
+    """The form that brings the rows of a version back, with this version chosen."""
+    if past.format == "delta":
+        return named_action_link("restore-delta", identifier, version=past.version)
+    snapshot = past.current_snapshot_id
+    return named_action_link("restore", identifier, snapshot=snapshot) if snapshot is not None else ""
+
+
+def timeline_view(
+    identifier: Identifier, found: Timeline, *, limit: int, at: int | None, is_past: bool
+) -> TimelineView:
     """`at` is the version that was asked for; None: the current one."""
     if at is None and isinstance(found.version, TableVersion):
         at = found.version.summary.version
     version = version_view(identifier, at, found.version) if at is not None and found.version else None
-    head = object_head(identifier, found.kind, "timeline")
     rows = [*found.rows, *found.older]
     versions = [row.version for row in rows]
     is_full = len(rows) >= limit
     return TimelineView(
-        title=head.title,
-        crumbs=head.crumbs,
-        object=head,
+        object=object_head(identifier, found.kind, "timeline"),
         rows=_timeline_rows(identifier, found, at),
         first=min(versions, default=0),
         last=max(versions, default=0),
@@ -215,6 +225,7 @@ def timeline_view(identifier: Identifier, found: Timeline, *, limit: int, at: in
         plot=_timeline_plot(found.rows, versions, at),
         next_link=object_link(identifier, found.kind, "timeline", before=min(versions)) if is_full else "",
         newest_link=object_link(identifier, found.kind, "timeline"),
+        is_past=is_past,
         published_ms=found.published_ms,
         fragment_link=object_link(identifier, found.kind, "versions"),
         is_table=found.kind == "table",
@@ -287,16 +298,13 @@ _AREAS: Final[Mapping[str, str]] = {
 
 
 def diff_view(identifier: Identifier, found: Difference, files: FileChanges | None) -> DiffView:
-    head = object_head(identifier, "table", "diff")
     by_area: dict[str, list[Change]] = {}
     for change in found.changes:
         by_area.setdefault(change.area, []).append(change)
     sides: dict[str, str | int | None] = {"from": found.before, "to": found.after}
     has_files = found.snapshots != (None, None) and found.snapshots[0] != found.snapshots[1] and files is None
     return DiffView(
-        title=head.title,
-        crumbs=head.crumbs,
-        object=head,
+        object=object_head(identifier, "table", "diff"),
         before=found.before,
         after=found.after,
         areas=[(_AREAS[area], changes) for area, changes in by_area.items()],
@@ -310,37 +318,25 @@ def no_diff_view(
     identifier: Identifier, problem: str, *, before: int | None, after: int | None, rows: Sequence[HistoryRow]
 ) -> DiffView:
     """The page for two versions of which one is gone: what the catalog still knows about them."""
-    head = object_head(identifier, "table", "diff")
     known = [row for row in rows if row.version in {before, after}]
     return DiffView(
-        title=head.title,
-        crumbs=head.crumbs,
-        object=head,
-        before=before,
-        after=after,
-        problem=problem,
-        summaries=known,
+        object=object_head(identifier, "table", "diff"), before=before, after=after, problem=problem, summaries=known
     )
 
 
 class FilesView(ObjectView, frozen=True, kw_only=True):
     found: TableFiles
     plot: Markup
-    sizes: Sequence[tuple[str, int]]
 
 
 def files_view(identifier: Identifier, found: TableFiles) -> FilesView:
-    head = object_head(identifier, "table", "files")
     names = [f"≤ {bytes_text(edge)}" for edge in found.edges]
     sizes = list(zip([*names, f"> {bytes_text(found.edges[-1])}"], found.sizes, strict=False))
     words = f"Data files by size: {', '.join(f'{count} {name}' for name, count in sizes if count)}"
     return FilesView(
-        title=head.title,
-        crumbs=head.crumbs,
-        object=head,
+        object=object_head(identifier, "table", "files"),
         found=found,
         plot=bar_plot(sizes, label=words, text=count_text),
-        sizes=[(name, count) for name, count in sizes if count],
     )
 
 
@@ -354,11 +350,8 @@ class PreviewView(ObjectView, frozen=True, kw_only=True):
 
 
 def preview_view(identifier: Identifier, limit: int, rows: PreviewedRows | None) -> PreviewView:
-    head = object_head(identifier, "table", "preview")
     return PreviewView(
-        title=head.title,
-        crumbs=head.crumbs,
-        object=head,
+        object=object_head(identifier, "table", "preview"),
         limit=limit,
         rows=rows,
         link=object_link(identifier, "table", "preview", run="true", limit=limit),
@@ -400,13 +393,10 @@ _HEADINGS: Final = frozenset({"uuid", "catalog", "namespace", "name", "format", 
 
 
 def health_view(identifier: Identifier, detail: TableHealthDetail, *, policy_link: str) -> HealthView:
-    head = object_head(identifier, "table", "health")
     health = detail.health
     rules = _rules(health, detail.policy, {need.operation: need for need in detail.needs}) if health else ()
     return HealthView(
-        title=head.title,
-        crumbs=head.crumbs,
-        object=head,
+        object=object_head(identifier, "table", "health"),
         detail=detail,
         rules=rules,
         numbers=_numbers(health) if health else (),
@@ -429,7 +419,7 @@ def _rules(health: TableHealth, policy: Policy, needs: Mapping[str, Need]) -> Se
     rows: list[tuple[str, str, str, str]] = [
         (
             "compaction",
-            "small files that can be saved",
+            "small files that compaction can remove",
             count_text(health.excess_files),
             f"from {policy.compaction.min_input_files} files below {bytes_text(small_file_bytes(policy.compaction))}",
         )
