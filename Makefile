@@ -126,6 +126,7 @@ lock: ## Pin the dependencies again (versions and hashes)
 licences: $(READY) ## Print the licences of all dependencies
 	@$(BIN)/python -m checks.dependencies licences
 
+# Options for the image: make release VERSION=1.2.3 IMAGE="--build-arg BASE=python:3.12-slim"
 release: $(READY) ## Make a release in dist/: make release VERSION=1.2.3
 	@test -n "$(VERSION)" || { echo "Give a version: make release VERSION=1.2.3"; exit 1; }
-	@$(BIN)/python -m checks.release $(VERSION) --date $$(date -u +%F)
+	@PATH="$(abspath .tools/deploy/bin):$$PATH" $(BIN)/python -m checks.release $(VERSION) --date $$(date -u +%F) --image-options "$(IMAGE)"

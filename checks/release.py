@@ -4,7 +4,8 @@ It sets the version, dates the changelog, commits and tags, and then builds from
 image, the Helm chart, the licences of dependencies, the list of components (SBOM) and checksums. For a version whose
 tag exists, it builds again: the same commit gives the same wheel, byte for byte.
 
-An image and a chart need buildah and helm. Without them the rest is built, and the output says what is missing.
+An image and a chart need buildah and helm. Without them the rest is built, and the output says what is missing. The
+base and the extras of the image can be chosen: --image-options "--build-arg BASE=python:3.12 --build-arg EXTRAS=grpc".
 """
 
 import argparse
@@ -12,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,6 +29,7 @@ _IN_FILES: Final[Mapping[str, str]] = {
     "pyproject.toml": r'(?m)^version = "[^"]+"$',
     "src/sandur/__init__.py": r'(?m)^__version__ = "[^"]+"$',
 }
+FAILED: Final = "not built, this failed"
 _UNRELEASED: Final = re.compile(r"(?m)^## \S+ \(unreleased\)$")
 
 
@@ -39,14 +42,17 @@ def main() -> int:
     parser.add_argument("version", help="such as 1.2.3")
     parser.add_argument("--date", required=True, help="the day of the release, such as 2026-01-31")
     parser.add_argument("--to", type=Path, default=ROOT / "dist", help="the folder for the results")
+    parser.add_argument("--image-options", type=shlex.split, default=[], help="further options for buildah")
     options = parser.parse_args()
     try:
         prepare(ROOT, options.version, options.date)
-        made = build(ROOT, options.version, options.to)
+        made = build(ROOT, options.version, options.to, options.image_options)
     except NotReady as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     print("\n".join(made))
+    if any(FAILED in line for line in made):
+        return 1
     print(f"Publish with: git push --follow-tags, and the files in {options.to}")
     return 0
 
@@ -86,12 +92,13 @@ def write_version(root: Path, version: str, date: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def build(root: Path, version: str, to: Path) -> Sequence[str]:
+def build(root: Path, version: str, to: Path, image_options: Sequence[str]) -> Sequence[str]:
     """Build everything from the current commit; a line for each result, or for what is missing."""
     to.mkdir(parents=True, exist_ok=True)
     epoch = _git(root, "log", "-1", "--format=%ct")
     wheel = build_wheel(root, to, epoch)
-    lines = [f"wheel: {wheel.name}", *_build_image(root, version, to, epoch), *_build_chart(root, version, to)]
+    image = build_image(wheel, f"sandur:{version}", epoch, image_options)
+    lines = [f"wheel: {wheel.name}", image, *_build_chart(root, version, to)]
     (to / f"sandur-{version}-licences.md").write_text(licence_report(), encoding="utf-8")
     components = json.dumps(sbom(int(epoch), version), indent=2) + "\n"
     (to / f"sandur-{version}.cdx.json").write_text(components, encoding="utf-8")
@@ -112,21 +119,24 @@ def build_wheel(root: Path, to: Path, epoch: str) -> Path:
     return made[-1]
 
 
-def _build_image(root: Path, version: str, to: Path, epoch: str) -> Sequence[str]:
-    recipes = sorted((*root.glob("deploy/**/Containerfile"), *root.glob("deploy/**/Dockerfile")))
-    if not recipes:
-        return ["image: not built, deploy/ has no Containerfile"]
+def build_image(wheel: Path, name: str, epoch: str, options: Sequence[str]) -> str:
+    """Build the image of a wheel, and write it beside the wheel; returns the line for the output.
+
+    The format is that of Docker, because images in OCI's format have no health check.
+    """
     if (buildah := shutil.which("buildah")) is None:
-        return ["image: not built, buildah is not installed"]
-    name, archive = f"sandur:{version}", to / f"sandur-{version}.oci.tar"
+        return "image: not built, buildah is not installed"
+    archive = wheel.with_name(f"{name.rpartition('/')[2].replace(':', '-')}.image.tar")
     archive.unlink(missing_ok=True)
+    recipe = ROOT / "deploy" / "Containerfile"
+    built = [buildah, "bud", "--format", "docker", "--timestamp", epoch, "--tag", name, "--file", str(recipe)]
     for command in (
-        [buildah, "bud", "--timestamp", epoch, "--tag", name, "--file", str(recipes[0]), str(root)],
-        [buildah, "push", name, f"oci-archive:{archive}:{name}"],
+        [*built, "--build-arg", f"WHEEL={wheel.name}", *options, str(wheel.parent)],
+        [buildah, "push", name, f"docker-archive:{archive}:{name}"],
     ):
         if subprocess.run(command, check=False).returncode:  # noqa: S603 - our own build
-            return [f"image: not built, this failed: {' '.join(command)}"]
-    return [f"image: {archive.name}"]
+            return f"image: {FAILED}: {shlex.join(command)}"
+    return f"image: {archive.name}"
 
 
 def _build_chart(root: Path, version: str, to: Path) -> Sequence[str]:
@@ -137,7 +147,7 @@ def _build_chart(root: Path, version: str, to: Path) -> Sequence[str]:
         return ["chart: not built, helm is not installed"]
     command = [helm, "package", str(charts[0].parent), "--version", version, "--app-version", version]
     if subprocess.run([*command, "--destination", str(to)], check=False).returncode:  # noqa: S603 - our own build
-        return [f"chart: not built, this failed: {' '.join(command)}"]
+        return [f"chart: {FAILED}: {shlex.join(command)}"]
     return [f"chart: {charts[0].parent.name}-{version}.tgz"]
 
 

@@ -1,4 +1,4 @@
-"""The image: built from the wheel, run as user 10001 with a read-only root, and healthy.
+"""The image: built from the wheel as a release does, run as user 10001 with a read-only root, and healthy.
 
 Needs root, buildah, podman, runc and mmdebstrap; no registry of images and no daemon.
 """
@@ -17,14 +17,15 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.deploy.test_wheel import REPOSITORY, UV, run, wheel
+from checks.release import build_image
+from tests.deploy.test_wheel import UV, run, wheel
 
 __all__ = ["wheel"]  # The fixture.
 
 NEEDED: Final = ("buildah", "podman", "runc", "mmdebstrap")
 MISSING: Final = [name for name in NEEDED if shutil.which(name) is None]
 BASE: Final = "localhost/sandur-test-base"
-IMAGE: Final = "localhost/sandur-test"
+IMAGE: Final = "localhost/sandur-test:1"
 LIMITS: Final = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096")
 
 pytestmark = [
@@ -41,30 +42,18 @@ def image(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
     packages = "python3,python3-venv,ca-certificates"
     run("mmdebstrap", "--variant=minbase", f"--include={packages}", "bookworm", base)
     run("podman", "import", base, BASE)
-    (folder / "deploy").mkdir()
-    shutil.copy(wheel, folder)
-    shutil.copy(REPOSITORY / "deploy" / "Containerfile", folder / "deploy")
     # Packages are resolved outside, because the build of an isolated machine has no network: pip gets them as files.
     packages_folder = folder / "packages"
     run(
         *(UV, "run", "--no-project", "--with", "pip", "--python", sys.executable, "python", "-m", "pip", "download"),
         *("--quiet", "--python-version", "3.11", "--only-binary", ":all:", "-d", packages_folder, f"{wheel}[planning]"),
     )
-    run(
-        *(
-            "buildah",
-            "bud",
-            "--format",
-            "docker",
-            "--isolation",
-            "chroot",
-            "--volume",
-            f"{packages_folder}:/packages:ro",
-        ),
-        *("--build-arg", f"BASE={BASE}", "--build-arg", f"WHEEL={wheel.name}", "--build-arg", "EXTRAS=planning"),
-        *("--build-arg", "PIP_ARGS=--no-index --find-links=/packages"),
-        *("-f", folder / "deploy" / "Containerfile", "-t", IMAGE, folder),
-    )
+    options = ["--isolation", "chroot", "--volume", f"{packages_folder}:/packages:ro", "--build-arg", f"BASE={BASE}"]
+    options += ["--build-arg", "EXTRAS=planning", "--build-arg", "PIP_ARGS=--no-index --find-links=/packages"]
+    released = Path(shutil.copy(wheel, folder))
+    assert build_image(released, IMAGE, "1700000000", options) == "image: sandur-test-1.image.tar"
+    run("podman", "rmi", "--force", IMAGE)
+    run("podman", "load", "--input", released.with_name("sandur-test-1.image.tar"))
     yield IMAGE
     run("podman", "rmi", "--force", IMAGE, BASE)
 
