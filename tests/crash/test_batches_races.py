@@ -1,6 +1,6 @@
 """Batches beside other servers and other changes of the table: the rules B1–B9 at the moments that need them."""
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 import pytest
@@ -15,16 +15,19 @@ from sandur.operations.tables.documents import LoadedTable
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.register import register_table
 from sandur.operations.tables.rename import rename
+from sandur.operations.tables.undrop import undrop
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.contract import list_all
 from sandur.storage.retry import RetryingStore
-from tests.crash.aftermaths import OK, answer
+from tests.crash.aftermaths import OK, UNDECIDED, answer, dropped, recreated, renamed, time_passed, truncated_log
 from tests.crash.gated_store import GatedStore, writes_to
 from tests.crash.mutations import NEIGHBOUR, TABLE, World, make_world
 from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.operations.batches import pointer_of, queued, remove_receipts, together, warm
+from tests.operations.collection import collect
 from tests.operations.hooked_store import HookedStore
 from tests.operations.invariants import all_receipts, check_invariants, times_applied
+from tests.operations.janitor_runs import LONG_MS
 from tests.operations.requests import (
     NAMESPACE,
     append,
@@ -38,6 +41,7 @@ from tests.operations.requests import (
 )
 
 T = TypeVar("T")
+RETRIES_MAX: Final = 5
 SENT: Final = [keyed_request("zero"), request("one"), keyed_request("two"), request("three")]
 
 
@@ -222,3 +226,93 @@ async def test_a_swap_that_keeps_the_head_keeps_what_it_passed(world: World) -> 
     dropped = await pointer_of(world.server(), world.uuids["t"])
     assert (dropped.state, dropped.passed) == ("dropped", before)
     assert len(before) == 3
+
+
+async def _transacted(world: World) -> None:
+    await _transact_on_top(world.server(), world)
+
+
+async def _registered(world: World) -> None:
+    await _register_on_top(world.server(), world)
+
+
+async def _renamed_and_back(world: World) -> None:
+    server, away = world.server(), identifier_of("away")
+    await rename(server, TABLE, away, kind="table", request=request("rename"))
+    await rename(server, away, TABLE, kind="table", request=request("rename back"))
+
+
+async def _dropped_and_back(world: World) -> None:
+    server = world.server()
+    await drop_name(server, TABLE, kind="table", request=request("drop"))
+    await undrop(server, TABLE, kind="table", uuid=world.uuids["t"], request=request("undrop"))
+
+
+async def _collected(world: World) -> None:
+    """GC1: the files of the batch are a day old, and no pointer names them. Its swap must lose."""
+    world.clock.advance(LONG_MS)
+    await collect(world.server())
+
+
+async def _taken_over_one_by_one(world: World) -> None:
+    await time_passed(world)
+    for number in range(len(SENT)):
+        if SENT[number].key:
+            await answer(send(world.server(), number))
+
+
+async def _taken_over_together(world: World) -> None:
+    await time_passed(world)
+    server = world.server()
+    await warm(server, TABLE)
+    await together(server, TABLE, [send(server, number) for number in (2, 0)])
+    await server.background.drain()
+
+
+async def _sent_again_at_once(world: World) -> None:
+    """The claims of the batch are young: nobody may make its members."""
+    for number in range(len(SENT)):
+        if SENT[number].key:
+            await answer(send(world.server(), number))
+
+
+_HELD: Final[Mapping[str, Callable[[Call], bool]]] = {
+    "a claim": writes_to("iceberg_idempotency"),
+    "a file": lambda call: call.name == "put" and call.key.endswith(".metadata.json"),
+    "the swap": writes_to("iceberg_pointers"),
+}
+
+
+@pytest.mark.parametrize("held", _HELD)
+@pytest.mark.parametrize(
+    "happens",
+    [
+        truncated_log, dropped, renamed, recreated, _transacted, _registered, _renamed_and_back, _dropped_and_back,
+        _collected, _taken_over_one_by_one, _taken_over_together, _sent_again_at_once,
+    ],
+    ids=lambda one: one.__name__.strip("_"),
+)  # fmt: skip
+async def test_a_batch_that_stalls_while_others_act_makes_every_member_once_or_never(
+    world: World, happens: Callable[[World], Awaitable[None]], held: str
+) -> None:
+    gated = GatedStore(world.store, holds=_HELD[held])
+    stalled = world.server(gated)
+    await warm(stalled, TABLE)
+    tasks = await queued(stalled, TABLE, sends(stalled))
+    await gated.is_held.wait()
+
+    await happens(world)
+
+    gated.release()
+    said = [await answer(task) for task in tasks]
+    await stalled.background.drain()
+    for number, sent in enumerate(SENT):
+        for _ in range(RETRIES_MAX):
+            if sent.key is None or said[number] not in UNDECIDED:
+                break
+            await time_passed(world)
+            said[number] = await answer(send(world.server(), number))
+    whole = await check_invariants(world.server(), files_may_be_gone=True)
+    times = [times_applied(whole, key_hash_of(one) or one.hash) for one in SENT]
+    assert set(said) <= {OK, "NotFound"}
+    assert times == [int(one == OK) for one in said]

@@ -5,16 +5,21 @@ from typing import Any, Final
 
 import pytest
 
+from sandur.catalog.index import names_scope
 from sandur.catalog.record_versions import WITH_RENAMES
 from sandur.catalog.records import PASSED_MAX
 from sandur.clock import SystemClock
 from sandur.errors import Conflict, Forbidden, Hidden
+from sandur.operations.index.lists import read_page
+from sandur.operations.index.truth import read_entries
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import receipt_key, tried_of
+from sandur.operations.tables.batch import BYTES_MAX
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.documents import LoadedTable
 from sandur.storage.memory import MemoryStore
 from tests.compatibility.tour import KeptStore
+from tests.crash.gated_store import GatedStore, writes_to
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
 from tests.operations.authorized_lakes import by, enter, lake_of_principals
@@ -22,9 +27,10 @@ from tests.operations.batches import pointer_of, queued, remove_receipts, togeth
 from tests.operations.collection import collect
 from tests.operations.invariants import all_receipts, check_invariants
 from tests.operations.janitor_runs import LONG_MS
-from tests.operations.lakes import make_lake
+from tests.operations.lakes import make_lake, visit_marks
 from tests.operations.principals import grant, request_of, revoke
 from tests.operations.requests import (
+    NAMESPACE,
     append,
     at_snapshot,
     commit,
@@ -200,6 +206,50 @@ async def test_a_client_that_leaves_does_not_end_the_commits_of_the_others(serve
     properties = content(await load(server.elsewhere(), T))["properties"]
     assert {"p0", "p1", "p2", "p3", "after"} <= properties.keys()
     await check_invariants(server.elsewhere())
+
+
+async def test_the_mark_of_a_list_stays_until_the_batch_has_ended_also_if_its_clients_leave() -> None:
+    """I1: the swap is made a second after the clients left. An index that was updated before it would stay wrong."""
+    server = await Server().open()
+    gated = GatedStore(server.kept, holds=writes_to("iceberg_pointers"))
+    lake, scope = make_lake(gated, server.clock), names_scope(NAMESPACE)
+    await warm(lake, T)
+    tasks = await queued(
+        lake, T, [commit_table(lake, T, commit(set_property(f"p{n}", "1")), request(f"{n}")) for n in range(2)]
+    )
+    await gated.is_held.wait()
+    [batch] = [task for task in asyncio.all_tasks() if task.get_name() == "batch of commits"]
+
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await lake.background.drain()
+    gated.release()
+    await batch
+    await lake.background.drain()
+
+    after = server.elsewhere()
+    await visit_marks(after)
+    [entry] = (await read_page(after, scope, last=None, wanted=None)).entries
+    assert entry == (await read_entries(after, scope, ["t"]))["t"]
+    assert b'"p1"' in bytes(entry.info)
+
+
+@pytest.mark.parametrize(("bytes_large", "swaps", "passed"), [(BYTES_MAX // 4, 2, 2), (BYTES_MAX, 6, 0)])
+async def test_a_batch_is_bounded_by_the_bytes_of_its_files(
+    server: Server, bytes_large: int, swaps: int, passed: int
+) -> None:
+    """A table whose metadata is large gets smaller batches: the event loop waits while they are drafted."""
+    large = commit(set_property("large", "x" * bytes_large))
+    await commit_table(server.lake, T, large, request("large"))
+    server.spy.reset()
+    calls = [commit_table(server.lake, T, commit(set_property(f"p{n}", "1")), request(f"{n}")) for n in range(6)]
+
+    said = await together(server.lake, T, calls)
+
+    assert all(isinstance(one, LoadedTable) for one in said)
+    assert server.swaps() == swaps
+    assert len((await pointer_of(server.lake, server.uuid)).passed) == passed
 
 
 async def test_a_client_that_leaves_before_the_batch_is_closed_is_no_member(server: Server) -> None:

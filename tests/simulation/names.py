@@ -2,11 +2,13 @@
 
 import asyncio
 import random  # noqa: TID251 - seeded, so that a run can be repeated
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, NamedTuple, assert_never
 
+import msgspec
+
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.catalog.index import names_scope
+from sandur.catalog.index import Entry, names_scope
 from sandur.catalog.records import Request
 from sandur.operations.containers.drop import drop_namespace
 from sandur.operations.containers.namespaces import create_namespace
@@ -229,14 +231,20 @@ class NameClients:
 
 
 async def judge_index(fleet: Fleet, lake: Lake, namespace: Namespace) -> None:
-    """When the janitor has worked off the marks, the index of a namespace is what its names show."""
+    """When the janitor has worked off the marks, the index shows the names of a namespace with their properties."""
     await visit_marks(lake)
     scope = names_scope(namespace)
     truth = await read_entries(lake, scope, await list_written_names(lake, scope))
-    living = sorted(name for name, entry in truth.items() if entry)
-    listed = sorted(entry.name for entry in (await read_page(lake, scope, last=None, wanted=None)).entries)
+    page = await read_page(lake, scope, last=None, wanted=None)
+    listed, living = list(map(_shown, page.entries)), [_shown(entry) for _, entry in sorted(truth.items()) if entry]
     if listed != living:
         fleet.problem(f"{namespace}: the index has {listed}, and {living} exist")
+
+
+def _shown(entry: Entry) -> Mapping[str, object]:
+    """What lists show of an entry. Commits that only add data do not update the time of the last change."""
+    shown: dict[str, object] = msgspec.json.decode(entry.info)
+    return {"name": entry.name, "uuid": entry.uuid, **shown, "updated_at": None, "updated_by": None}
 
 
 def _labels(loaded: LoadedTable) -> frozenset[str]:

@@ -23,6 +23,7 @@ from sandur.operations.receipts import DeltaReceipt
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import LoadedTable
+from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.contract import list_all
 from tests.operations.delta_requests import commit_file, new_delta_table
 from tests.operations.invariants import chains, times_applied
@@ -35,6 +36,7 @@ T = TypeVar("T")
 SENDS_MAX: Final = 8
 PATIENT_SENDS_MAX: Final = 200
 _TAKEN: Final = "AlreadyExists"
+_TRANSACTIONS: Final = 0.1
 
 
 class Sent(NamedTuple):
@@ -167,7 +169,8 @@ class Appends(TableClients):
 class Batches(TableClients):
     """Compatible commits that arrive at one server in the same moment, so that it makes them by one swap.
 
-    The log has one entry, so that only `passed` and receipts prove a commit. One without a key is sent once.
+    The log has one entry, so that only `passed` and receipts prove a commit. One without a key is sent once. Some are
+    transactions, which move the head of a batch in another way.
     """
 
     kind = "batches"
@@ -188,9 +191,13 @@ class Batches(TableClients):
         is_keyed, is_tag = self._chance.random() < 0.7, self._chance.random() < 0.4
         sent = request(label, key=f"key of {label}" if is_keyed else None)
         change = _new_tag(f"tag{number}") if is_tag else commit(set_property("last", str(number)))
+        is_transaction = self._chance.random() < _TRANSACTIONS
 
-        async def work(lake: Lake) -> LoadedTable:
-            return await commit_table(lake, self.identifier, change, sent)
+        async def work(lake: Lake) -> None:
+            if is_transaction:
+                await commit_transaction(lake, "main", [(self.identifier, change)], sent)
+            else:
+                await commit_table(lake, self.identifier, change, sent)
 
         answer = await self.fleet.send(self._chance, label, work, to=server)
         if is_keyed and answer.result in UNSURE:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from sandur.operations.tables.commit import Commit
 
 MEMBERS_MAX: Final = PASSED_MAX
+BYTES_MAX: Final = 8 << 20
+"""About how much the metadata files of a batch take: all of them are drafted before the event loop goes on."""
 
 
 class Member(NamedTuple, Generic[M]):
@@ -40,25 +42,21 @@ class Member(NamedTuple, Generic[M]):
     waiting: Waiting | None
 
 
-class _Written(NamedTuple):
-    """What was written for one member; `failure` is the reason why not all of it is certain."""
-
-    failure: Exception | None = None
-
-
 def close_batch(first: "Commit[M]", base: Base[M], queue: CommitQueue) -> "Batch[M] | None":
-    """B1: the commit that has the turn, and those that wait and can be made by the same swap, up to MEMBERS_MAX.
+    """B1: the commit that has the turn, and those that wait and can be made by the same swap, within bounds.
 
     None if there are no others. A commit that is left out keeps its place in the queue, and is decided there (B6).
     """
-    if first.lake.form.major < WITH_BATCHES.major or base.found.name.value.state != "active":
-        return None  # V3: an older server would lose the proof of all members but the last.
+    members_max = min(MEMBERS_MAX, BYTES_MAX // len(base.document.body))
+    # V3: an older server would lose the proof of all members but the last.
+    if members_max <= 1 or first.lake.form.major < WITH_BATCHES.major or base.found.name.value.state != "active":
+        return None
     draft = _draft(first, base, None)
     members = [Member(first, draft, None)] if draft else []
     taken = {_sent(first)}
     for one in queue.waiting if draft else ():
         commit = one.change
-        if len(members) == MEMBERS_MAX or not isinstance(commit, type(first)) or commit.family is not first.family:
+        if len(members) >= members_max or not isinstance(commit, type(first)) or commit.family is not first.family:
             continue
         # Two sends of one request must not become two commits.
         if _sent(commit) not in taken and (draft := _draft(commit, base, members[-1].draft)):
@@ -82,10 +80,8 @@ def _draft(commit: "Commit[M]", base: Base[M], last: Draft[M] | None) -> Draft[M
     decides on the base never refuses what this batch may still make.
     """
     known = remembered_base(commit.lake, commit.family, commit.identifier)
-    if known is None or (known.found.name.version, known.pointer.version) != (
-        base.found.name.version,
-        base.pointer.version,
-    ):
+    seen = known and (known.found.uuid, known.found.name.version, known.pointer.version)
+    if seen != (base.found.uuid, base.found.name.version, base.pointer.version):
         return None
     change, before = commit.change, base.document.metadata
     # What adds a place is checked and claimed first (P9).
@@ -114,6 +110,8 @@ class Batch(Generic[M]):
 
     async def run(self) -> None:
         """Carry it out, in a task of its own: a client that leaves does not end the commits of the others."""
+        for member in self.members:
+            member.commit.is_in_batch = True
         task = asyncio.create_task(self._run(), name="batch of commits")
         self.queue.batches.add(task)
         task.add_done_callback(self.queue.batches.discard)
@@ -149,42 +147,40 @@ class Batch(Generic[M]):
         written = list(zip(self.members, done, strict=True))
         is_late = authority is not None and lake.clock.now_ms() - began_ms > SWAP_DELAY_MS_MAX
         ready: list[Member[M]] = []
-        for member, one in written if is_current and not is_late else ():
-            if one.failure or await self._is_refused(member, authority):
+        for member, failure in written if is_current and not is_late else ():
+            if failure or await self._is_refused(member, authority):
                 break
             ready.append(member)
-        for member, one in written[len(ready) :]:
-            if one.failure:
-                self._fail([member], one.failure)
+        for member, failure in written[len(ready) :]:
+            if failure:
+                self._fail([member], failure)
             else:
                 await member.commit.abandon(member.draft)
         return ready
 
-    async def _write_member(self, member: Member[M]) -> _Written:
-        """The file (B2), the claim and the mark of one member.
+    async def _write_member(self, member: Member[M]) -> Exception | None:
+        """The file (B2), the claim and the mark of one member; returns why not all of it is certain.
 
         An attempt that lost its claim, or is refused, is decided again alone (B6).
         """
         commit, draft, base = member.commit, member.draft, self.base
         before, after = draft.base.document.metadata, draft.document.metadata
-        claim = commit.claim_for(base.found.uuid)
         try:
             await gather_all(
                 [
                     write_document(commit.lake, draft.document),
-                    claim.take(uuid=base.found.uuid, tried=tried_of(draft.head)),  # C4
+                    commit.claim_for(base.found.uuid).take(uuid=base.found.uuid, tried=tried_of(draft.head)),  # C4
                     commit.listing.begin(before, after),  # I1
                     check_not_swept(commit.lake, base.pointer.value, before, after),  # O5
                 ]
             )
         except (SandurError, ClaimLost) as error:
-            return _Written(error)
-        return _Written()
+            return error
+        return None
 
     async def _read_authority(self) -> Authority | None:
         """A6: one read of the grants for all members, which begins after the version to swap was known."""
-        lakes = [member.commit.lake for member in self.members]
-        is_needed = any(lake.access or lake.names is not None for lake in lakes)
+        is_needed = any(one.commit.lake.access or one.commit.lake.names is not None for one in self.members)
         return await self._first.lake.feature(Security).read() if is_needed else None
 
     async def _is_refused(self, member: Member[M], authority: Authority | None) -> bool:
@@ -202,11 +198,9 @@ class Batch(Generic[M]):
     async def _swap(self, ready: Sequence[Member[M]]) -> None:
         """Round 2: all members are made here, in their order (B3)."""
         lake, last, before = self._first.lake, ready[-1].draft, self.base.pointer
-        counters = lake.feature(Counters)
+        counters, now_ms = lake.feature(Counters), lake.clock.now_ms()
         passed = tuple(member.draft.head for member in ready[:-1])
-        moved = msgspec.structs.replace(
-            before.value, state="live", head=last.head, passed=passed, updated_ms=lake.clock.now_ms()
-        )
+        moved = msgspec.structs.replace(before.value, state="live", head=last.head, passed=passed, updated_ms=now_ms)
         try:
             pointer = await lake.pointer(moved.uuid).swap(moved, expected=before.version)
         except SwapLost as lost:  # B8: each looks for its proof, then decides again.
@@ -227,8 +221,7 @@ class Batch(Generic[M]):
             counters.add(COMMIT_ATTEMPTS, "won")
             counters.add(COMMIT_OUTCOMES, "ok")
             count_commit(lake, member.draft.head.operation, member.commit.identifier)
-        finished = gather_all(member.commit.finish(member.draft, pointer) for member in ready)
-        await lake.background.run("finish commit", finished)
+        await lake.background.run("finish commit", gather_all(one.commit.finish(one.draft, pointer) for one in ready))
 
     @property
     def _first(self) -> "Commit[M]":
@@ -242,12 +235,9 @@ class Batch(Generic[M]):
 
     def _release(self) -> None:
         """Let the members go on: those with an outcome answer (B6), the others get the next turns."""
-        places = [(member, member.waiting) for member in self.members if member.waiting]
-        for member in self.members:
-            member.commit.is_alone = True
-        for member, place in places:
-            if place.turn.cancelled():
-                member.commit.listing.end()  # Its request has ended, and will not do it.
-            elif member.commit.outcome is not None:
+        for commit, _, place in self.members:
+            commit.is_in_batch, commit.is_alone = False, True
+            commit.listing.end()  # Also of a request that has ended. Who decides again begins again.
+            if place and commit.outcome is not None and not place.turn.done():
                 place.turn.set_result(False)
-        self.queue.put_back([place for _, place in places])
+        self.queue.put_back([member.waiting for member in self.members if member.waiting])

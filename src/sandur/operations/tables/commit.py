@@ -98,7 +98,8 @@ class Commit(Generic[M]):
     `uncertain` holds the files whose swap may have been applied: swaps of ours without a definite answer, and the files
     of an attempt whose claim was taken over. `claim` is that of the table to which the request commits.
 
-    `outcome` is the answer or the failure that a batch gave it, `is_alone` says that it was in a batch.
+    `outcome` is the answer or the failure that a batch gave it, `is_alone` says that it was in a batch. While it is in
+    one, the batch alone ends its mark of the list index: a client that left does not end the commit (I1).
     """
 
     lake: Lake
@@ -112,6 +113,7 @@ class Commit(Generic[M]):
     _is_contended: bool = False
     outcome: Document[M] | BaseException | None = None
     is_alone: bool = False
+    is_in_batch: bool = False
     places: LocationClaims = field(init=False)
     listing: ListUpdate = field(init=False)
 
@@ -148,7 +150,8 @@ class Commit(Generic[M]):
             await lake.background.run("withdraw location claims", self.places.withdraw())
             raise
         finally:
-            self.listing.end()
+            if not self.is_in_batch:
+                self.listing.end()
 
     def _outcome(self) -> Document[M]:
         """What the batch of this commit answers."""
