@@ -13,7 +13,7 @@ from sandur.errors import OutcomeUnknown, SwapLost
 from sandur.operations.idempotency import ClaimLost, KeyClaim
 from sandur.operations.index import update as index_update
 from sandur.operations.receipts import Receipts
-from sandur.operations.tables import batch, documents
+from sandur.operations.tables import batch, changes, documents
 from sandur.operations.tables import commit as commits
 from sandur.operations.transactions import resolution
 from sandur.storage.cell import Cell
@@ -99,7 +99,8 @@ def _file_names_return() -> contextlib.AbstractContextManager[object]:
         with contextlib.suppress(SwapLost):
             await write(lake, document)
 
-    return _replaced((commits, "encode_document", encoded), (commits, "write_document", written))
+    writers = ((module, "write_document", written) for module in (commits, batch))
+    return _replaced((changes, "encode_document", encoded), *writers)
 
 
 def _any_attempt_counts() -> contextlib.AbstractContextManager[object]:
