@@ -68,7 +68,8 @@ async def test_every_page_is_fine(browser: Browser, place: Place, pictures: Path
                 choice = someone.page.locator("select[name=snapshot]")
                 if await choice.count():
                     await choice.select_option(index=2)
-                await someone.page.get_by_role("button", name="Preview").click()
+                if name != "maintain-preview":  # It has nothing to fill in.
+                    await someone.page.get_by_role("button", name="Preview").click()
             await someone.page.wait_for_load_state("networkidle")
             await someone.page.screenshot(path=pictures / f"{name}-{look}.png", full_page=True)
             wrong += await someone.violations()

@@ -72,9 +72,11 @@ async def test_an_address_cannot_fill_in_what_confirms(client: httpx.AsyncClient
     form = await browser.open("/ui/actions/drop-namespace/main/sales?typed=sales&step=apply&key=x&form_token=y")
     preview = await browser.send(form)
 
-    assert form.fields()["step"] == "preview"
-    assert not {"x", "y"} & set(form.fields().values())
-    assert preview.fields()["typed"] == ""
+    for page in (form, preview):
+        assert "is dropped" in page.text
+        assert not {"x", "y"} & set(page.fields().values())
+        assert page.fields()["typed"] == ""
+    assert (await client.get("/v1/namespaces/sales")).status_code == 200
 
 
 async def test_a_notice_is_one_of_our_texts(client: httpx.AsyncClient) -> None:

@@ -44,9 +44,10 @@ async def test_a_namespace_is_created_with_its_properties(browser: Browser) -> N
 
 async def test_a_preview_changes_nothing(browser: Browser) -> None:
     form = await browser.open("/ui/actions/create-namespace/main")
-    preview = await browser.send(form, name="eu")
+    preview = await browser.send(form, name="eu", comment="In Europe")
 
     assert "main.eu is created" in preview.text
+    assert "sandur create namespace main.eu '--property=comment=In Europe'" in preview.text
     assert (await browser.client.get("/v1/namespaces/eu")).status_code == 404
 
 
@@ -203,10 +204,10 @@ async def test_a_policy_of_the_workspace_that_is_not_valid_is_refused(browser: B
 
 
 async def test_maintenance_is_planned_then_requested_once(browser: Browser) -> None:
-    preview = await browser.send(await browser.open(action("maintain")))
+    preview = await browser.open(action("maintain"))  # There is nothing to fill in.
     done = await browser.send(preview, step="apply")
     page = await browser.follow(done)
-    again = await browser.send(await browser.open(action("maintain")))
+    again = await browser.open(action("maintain"))
 
     assert "sandur maintain main.sales.orders --request" in preview.text
     assert "was not measured yet" in preview.text

@@ -114,10 +114,14 @@ async def test_search_finds_names_columns_properties_and_tags(catalogs: Catalogs
     await make_scene(client, store)
 
     page = parse((await client.get(f"/ui/search?q={segment('orders <script>')}")).text)
+    opened = parse((await client.get(f"/ui/search?q={segment('orders <script>')}&from=main.plain")).text)
     of_column = (await client.get("/api/sandur/v1/search?q=pii")).json()["hits"]
     form_only = (await client.get("/api/sandur/v1/search?q=columns")).json()["hits"]
 
     assert [one.text for one in page.every("h2")] == ["Names 1", "Columns 1", "Properties 1", "Tags 1"]
     assert "domain = orders <script>" in page.text
+    # The search is not limited to the open namespace; a link limits it.
+    assert [row[0] for row in opened.rows()] == [row[0] for row in page.rows()]
+    assert any(link.endswith("in=main.plain") for link in opened.links())
     assert [(one["found"], one["detail"]) for one in of_column] == [("tag", "pii = orders <script> 2 (of a column)")]
     assert form_only == []

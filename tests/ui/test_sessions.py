@@ -155,6 +155,7 @@ async def test_a_form_of_a_session_that_is_over_is_kept(browser: Browser, clock:
     done = await browser.send(preview, step="apply")
 
     assert over.status == 401
+    assert "Authorization: Bearer" not in over.text  # That is for programs.
     assert (over.fields()["name"], over.fields()["comment"]) == ("eu", "<kept>")
     assert not {"form_token", "key"} & over.fields().keys()
     assert (again.status, again.fields()["comment"]) == (200, "<kept>")

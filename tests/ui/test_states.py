@@ -66,6 +66,10 @@ async def test_without_published_names_search_finds_the_beginnings_of_names(clie
         await make_table(client, name)
 
     page = await get(client, "/ui/search?q=ord&in=main.ns")
+    for opened in ("/ui/data/main/ns", "/ui/data/main/ns/tables/other"):
+        form = parse((await client.get(opened)).text).one("form", role="search")
+        found = await get(client, f"/ui/search?q=ord&from={form.one('input', name='from').attributes['value']}")
+        assert found.rows() == page.rows()
 
     assert [row[0] for row in page.rows()] == ["main.ns.order", "main.ns.orders"]
 

@@ -58,7 +58,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 DONE: Final[Mapping[str, str]] = {
-    "branched": "The branch was created.",
+    "branched": "The branch or tag was created.",
     "commented": "The comment was changed.",
     "created": "It was created.",
     "dropped": "It was dropped.",

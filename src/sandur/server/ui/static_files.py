@@ -9,11 +9,7 @@ from sandur.errors import NotFound
 from sandur.server.http import CACHE_CONTROL, CONTENT_TYPE, Answer
 from sandur.server.ui.links import ROOT
 
-_TYPES: Final = {
-    ".css": b"text/css; charset=utf-8",
-    ".js": b"text/javascript; charset=utf-8",
-    ".svg": b"image/svg+xml",
-}
+_TYPES: Final = {".css": b"text/css; charset=utf-8", ".js": b"text/javascript; charset=utf-8", ".svg": b"image/svg+xml"}
 _IMMUTABLE: Final = (CACHE_CONTROL, b"public, max-age=31536000, immutable")
 _HASH_CHARS: Final = 16
 

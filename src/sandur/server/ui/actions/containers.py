@@ -1,5 +1,6 @@
 """Actions on namespaces: create, change properties, drop."""
 
+import shlex
 from typing import Final
 
 from sandur.catalog.identifiers import Namespace, checked_namespace, full_name_of
@@ -54,10 +55,11 @@ def _create_properties(sent: Sent) -> dict[str, str]:
 async def _preview_create(call: Call, sent: Sent) -> Preview:
     await describe_catalog(call.lake, call.value("catalog"))
     namespace, properties = _new_namespace(call, sent), _create_properties(sent)
+    options = [f"--property={key}={value}" for key, value in properties.items()]
     return Preview(
         sentence=f"The namespace {full_name_of(namespace)} is created. You own it.",
         changes=property_changes({}, properties),
-        command=f"sandur create namespace {full_name_of(namespace)}",
+        command=shlex.join(("sandur", "create", "namespace", full_name_of(namespace), *options)),
     )
 
 

@@ -4,12 +4,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from sandur.catalog.identifiers import Identifier, full_name_of, parse_schema_name
-from sandur.server.ui.links import (
-    named_action_link,
-    namespace_action_link,
-    page_link,
-    securable_action_link,
-)
+from sandur.server.ui.links import named_action_link, namespace_action_link, page_link, securable_action_link
 
 _TYPES: Final = {"table": "table", "view": "table", "model": "registered_model"}
 _ICEBERG: Final = (("restore", "Restore a version"), ("create-ref", "Tag or branch"), ("remove-ref", "Remove tag"))

@@ -104,9 +104,10 @@ class PreviewView(View, frozen=True, kw_only=True):
 
 
 async def show_form(call: Call, action: Action) -> Answer:
-    """The form, filled with what the address says."""
+    """The form, filled with what the address says; the preview of an action that has nothing to fill in."""
     sent = {name: value for name, value in call.query.items() if name not in OWN_FIELDS}
-    return _form_page(call, action, await action.fields(call, sent))
+    fields = await action.fields(call, sent)
+    return _form_page(call, action, fields) if fields else await _show_preview(call, action, sent)
 
 
 async def take_form(call: Call, action: Action) -> Answer:

@@ -157,7 +157,7 @@ async def _preview_ref(call: Call, sent: Sent) -> Preview:
     return Preview(
         sentence=f"The {ref.type} {ref.ref_name} is created. It keeps its snapshot from expiring.",
         changes=(Change(f"{ref.type} {ref.ref_name}", "", f"snapshot {ref.snapshot_id}"),),
-        command=f"sandur {ref.type} {full_name_of(identifier_of(call))} {ref.ref_name}",
+        command=f"sandur {ref.type} {full_name_of(identifier_of(call))} {ref.ref_name} --snapshot {ref.snapshot_id}",
     )
 
 

@@ -33,15 +33,19 @@ _LETTERS_SHOWN: Final = 50
 
 
 async def show_search(call: Call) -> Answer:
-    """What contains a text. If nothing was published, the names of the open namespace that begin with it."""
+    """What contains a text. If nothing was published, the names of the open namespace that begin with it.
+
+    `from` is the namespace that is open in the browser; `in` is the one that the search is limited to.
+    """
     text, within = call.query.get("q", "")[:TEXT_CHARS_MAX], scope_of(call.query.get("in", ""))
+    opened = within or scope_of(call.query.get("from", ""))
     found = await search(call.lake, text, within=within)
     prefixed = None
-    if not found.published_ms and within and within.levels and text:
+    if not found.published_ms and opened and opened.levels and text:
         lake = lake_for(call, SEE_NAMESPACE)
-        names = await list_contents(lake, within, begins=text, page_size=_PREFIX_HITS)
+        names = await list_contents(lake, opened, begins=text, page_size=_PREFIX_HITS)
         prefixed = [entry for entry in names.entries if entry.name.startswith(text)]
-    return page(call, "search.html", views.search_view(text, within, found, prefixed))
+    return page(call, "search.html", views.search_view(text, within, opened, found, prefixed))
 
 
 async def show_activity(call: Call) -> Answer:

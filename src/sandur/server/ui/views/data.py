@@ -63,7 +63,7 @@ class NamespaceView(View, frozen=True, kw_only=True):
 
 
 def catalog_view(catalog: Description, page: Page[ContentEntry], *, is_later: bool, begins: str) -> CatalogView:
-    rows = [_row(entry, namespace_link(Namespace(catalog.name, (entry.name,)))) for entry in page.entries]
+    rows = [row_of(entry, namespace_link(Namespace(catalog.name, (entry.name,)))) for entry in page.entries]
     return CatalogView(
         title=catalog.name,
         crumbs=container_crumbs(Namespace(catalog.name, ()))[:-1],
@@ -96,11 +96,11 @@ def namespace_view(
 ) -> NamespaceView:
     kind, begins, sizes = shown.kind, shown.begins, shown.sizes
     here = [
-        _row(entry, object_link(Identifier(*namespace, entry.name), entry.kind), *sizes.get(entry.id, (None, None)))
+        row_of(entry, object_link(Identifier(*namespace, entry.name), entry.kind), *sizes.get(entry.id, (None, None)))
         for entry in names.entries
     ]
     below = [
-        _row(entry, namespace_link(Namespace(namespace.catalog, (*namespace.levels, entry.name))))
+        row_of(entry, namespace_link(Namespace(namespace.catalog, (*namespace.levels, entry.name))))
         for entry in children.entries
     ]
     tabs = [Tab("all", namespace_link(namespace), not kind)]
@@ -135,7 +135,7 @@ def container_crumbs(namespace: Namespace) -> tuple[Crumb, ...]:
     return (Crumb("Data", page_link("/")), Crumb(namespace.catalog, catalog_link(namespace.catalog)), *levels)
 
 
-def _row(entry: ContentEntry, link: str, rows: int | None = None, size: int | None = None) -> Row:
+def row_of(entry: ContentEntry, link: str, rows: int | None = None, size: int | None = None) -> Row:
     return Row(
         name=entry.name,
         link=link,

@@ -13,7 +13,7 @@ from sandur.server.ui.drawing.plots import bar_plot
 from sandur.server.ui.links import catalog_link, object_link, page_link
 from sandur.server.ui.renderer import View
 from sandur.server.ui.texts import count_text
-from sandur.server.ui.views.data import Row
+from sandur.server.ui.views.data import Row, row_of
 from sandur.server.ui.views.workspace import CommitLine, commit_line
 
 
@@ -36,16 +36,7 @@ class HomeView(View, frozen=True, kw_only=True):
 
 
 def home_view(page: Page[ContentEntry], found: Overview) -> HomeView:
-    rows = [
-        Row(
-            name=entry.name,
-            link=catalog_link(entry.name),
-            owner=entry.owner,
-            comment=entry.comment,
-            updated_ms=entry.updated_ms,
-        )
-        for entry in page.entries
-    ]
+    rows = [row_of(entry, catalog_link(entry.name)) for entry in page.entries]
     total = sum(count for _, count in found.days)
     words = f"Commits a day, {count_text(total)} on {len(found.days)} days"
     return HomeView(

@@ -38,10 +38,14 @@ class HitRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchView(View, frozen=True, kw_only=True):
-    """`prefixed` are names that begin with the text, if nothing was published; None if no namespace is open."""
+    """`prefixed` are names that begin with the text, if nothing was published; None if no namespace is open.
+
+    `within` is what the search was limited to, and `opened` the namespace that it could be limited to.
+    """
 
     text: str
     within: str
+    opened: str
     groups: Sequence[tuple[str, Sequence[HitRow]]]
     published_ms: int
     is_cut: bool
@@ -52,13 +56,17 @@ _GROUPS: Final[Mapping[str, str]] = {"name": "Names", "column": "Columns", "prop
 
 
 def search_view(
-    text: str, within: Namespace | None, found: SearchResult, prefixed: Sequence[ContentEntry] | None
+    text: str,
+    within: Namespace | None,
+    opened: Namespace | None,
+    found: SearchResult,
+    prefixed: Sequence[ContentEntry] | None,
 ) -> SearchView:
     groups = [(title, [_hit_row(hit) for hit in found.hits if hit.found == kind]) for kind, title in _GROUPS.items()]
     by_prefix = None
-    if prefixed is not None and within is not None:
+    if prefixed is not None and opened is not None:
         made = [
-            Hit(found="name", identifier=Identifier(*within, one.name), kind=one.kind, format=one.format)
+            Hit(found="name", identifier=Identifier(*opened, one.name), kind=one.kind, format=one.format)
             for one in prefixed
         ]
         by_prefix = [_hit_row(hit) for hit in made]
@@ -66,12 +74,17 @@ def search_view(
         title=f"Search: {text}" if text else "Search",
         section="search",
         text=text,
-        within=".".join((within.catalog, *within.levels)) if within else "",
+        within=_scope_text(within),
+        opened=_scope_text(opened),
         groups=[(title, rows) for title, rows in groups if rows],
         published_ms=found.published_ms,
         is_cut=found.is_cut,
         prefixed=by_prefix,
     )
+
+
+def _scope_text(scope: Namespace | None) -> str:
+    return ".".join((scope.catalog, *scope.levels)) if scope else ""
 
 
 def _hit_row(hit: Hit) -> HitRow:
