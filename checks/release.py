@@ -148,7 +148,7 @@ def _build_chart(root: Path, version: str, to: Path) -> Sequence[str]:
     command = [helm, "package", str(charts[0].parent), "--version", version, "--app-version", version]
     if subprocess.run([*command, "--destination", str(to)], check=False).returncode:  # noqa: S603 - our own build
         return [f"chart: {FAILED}: {shlex.join(command)}"]
-    return [f"chart: {charts[0].parent.name}-{version}.tgz"]
+    return [f"chart: sandur-{version}.tgz"]
 
 
 def _git(root: Path, *arguments: str) -> str:

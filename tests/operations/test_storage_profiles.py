@@ -9,7 +9,7 @@ from sandur.catalog.credentials.registry import AwsIamRole, CredentialUpdate
 from sandur.catalog.credentials.storage_access import ServiceAccount, StorageRequest
 from sandur.clock import SystemClock
 from sandur.errors import ServiceRefused
-from sandur.operations.credentials.profiles import profile_of, read_profiles
+from sandur.operations.credentials.profiles import needs_credentials, read_profiles
 from sandur.operations.credentials.sealed_secrets import new_sealing_key
 from sandur.operations.lake import Lake, complete_new_store
 from sandur.operations.unity import registry
@@ -62,6 +62,10 @@ async def locate(lake: Lake, url: str, *, role: AwsIamRole | None = ROLE, **stor
         lake, "l", url=url, credential_name="k", comment=None, request=request(f"location {url}")
     )
     return made.id
+
+
+async def profile_of(lake: Lake, location: str) -> StorageProfile | None:
+    return (await read_profiles(lake)).of(location) if needs_credentials(location) else None
 
 
 async def found(lake: Lake, location: str) -> StorageProfile:

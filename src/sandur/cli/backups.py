@@ -22,7 +22,7 @@ from sandur.settings import Settings
 from sandur.storage.locations import connect
 from sandur.storage.probe import reach_store, verify_store
 
-_COLUMNS = ("id", "source", "began_ms", "ended_ms", "objects", "bytes", "copied_bytes", "previous")
+_COLUMNS = ("id", "source", "began_ms", "ended_ms", "objects", "bytes", "copied_bytes", "files_unread", "previous")
 
 
 class Restored(NamedTuple):
@@ -39,6 +39,8 @@ def run_backup(flags: StoreFlags, target: str, *, is_full: bool, as_json: bool) 
         print_json(record)
         return
     print_fields(record, {**record, "began": time_text(manifest.began_ms)}, "table")
+    if manifest.files_unread:
+        say(f"{manifest.files_unread} files of tables could not be read: allow their place with --allow-location.")
     say("The files of tables are not in the backup, except current Iceberg metadata and unpublished Delta commits.")
 
 

@@ -20,6 +20,10 @@ StoreOption = Annotated[
     typer.Option("--store", metavar="URL", help="A folder, file://, s3://, gs://, az:// or memory:"),
 ]
 ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A TOML file with settings")]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow-location", metavar="URL", help="Where tables may lie outside the store; repeatable"),
+]
 UserOption = Annotated[
     str | None,
     typer.Option("--as", metavar="USER", help="Who makes the change; default: the user of the operating system"),

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from sandur.cli.flags import TargetFlags, target_command
+from sandur.cli.flags import AllowOption, TargetFlags, target_command
 
 app = typer.Typer()
 group = typer.Typer(
@@ -22,10 +22,6 @@ UpdateOption = Annotated[
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print the plan")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")]
-AllowOption = Annotated[
-    list[str] | None,
-    typer.Option("--allow-location", metavar="URL", help="With --store: where tables may lie; repeatable"),
-]
 TokenOption = Annotated[
     str, typer.Option("--source-token", metavar="TOKEN", envvar="SANDUR_SOURCE_TOKEN", help="A token of the source")
 ]

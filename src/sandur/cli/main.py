@@ -16,6 +16,7 @@ from sandur.cli import (
     store_commands,
 )
 from sandur.cli.flags import (
+    AllowOption,
     ConfigOption,
     JsonOption,
     StoreOption,
@@ -69,10 +70,6 @@ app.add_typer(store_commands.app)
 ProfileOption = Annotated[
     str | None,
     typer.Option("--profile", metavar="NAME", envvar="SANDUR_PROFILE", help="Server and token of `sandur login`"),
-]
-AllowLocationOption = Annotated[
-    list[str] | None,
-    typer.Option("--allow-location", metavar="URL", help="Where tables may lie outside the store; repeatable"),
 ]
 
 
@@ -149,7 +146,7 @@ def serve(  # noqa: PLR0913 - one parameter per flag
     ] = None,
     workers: Annotated[int | None, typer.Option("--workers", metavar="N", help="The number of processes")] = None,
     config: ConfigOption = None,
-    allow_location: AllowLocationOption = None,
+    allow_location: AllowOption = None,
     allow_unauthenticated: Annotated[
         bool, typer.Option("--allow-unauthenticated", help="Accept requests from other machines without authentication")
     ] = False,
@@ -175,7 +172,7 @@ def create_catalog(
     name: str,
     *,
     root: Annotated[str | None, typer.Option("--root", metavar="URL", help="The root of its tables")] = None,
-    allow_location: AllowLocationOption = None,
+    allow_location: AllowOption = None,
 ) -> None:
     """Create a catalog. Without --root its tables are stored in the store itself.
 

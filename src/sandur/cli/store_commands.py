@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from sandur.cli.flags import ConfigOption, JsonOption, StoreOption
+from sandur.cli.flags import AllowOption, ConfigOption, JsonOption, StoreOption
 
 app = typer.Typer()
 
@@ -15,6 +15,7 @@ def verify(
     everything: Annotated[
         bool, typer.Option("--all", help="Print what requests in progress leave, too, which is normal")
     ] = False,
+    allow_location: AllowOption = None,
     store: StoreOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -26,7 +27,8 @@ def verify(
     from sandur.cli.store_admin import StoreFlags  # noqa: PLC0415 - starts fast
     from sandur.cli.verification import verify_store  # noqa: PLC0415 - starts fast
 
-    if code := verify_store(StoreFlags(store, config), with_in_flight=everything, as_json=as_json):
+    flags = StoreFlags(store, config, allow_location or ())
+    if code := verify_store(flags, with_in_flight=everything, as_json=as_json):
         raise typer.Exit(code)
 
 
@@ -41,18 +43,19 @@ def create_backup(
     target: TargetArgument,
     *,
     full: Annotated[bool, typer.Option("--full", help="Refer to no earlier backup")] = False,
+    allow_location: AllowOption = None,
     store: StoreOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Copy a consistent cut of the catalog while servers run. Only what changed since the last backup is read.
 
-    Data files, manifests and Delta logs are not copied; current Iceberg metadata files are.
+    Data files, manifests and published Delta logs are not copied; current Iceberg metadata files are.
     """
     from sandur.cli.backups import run_backup  # noqa: PLC0415 - starts fast
     from sandur.cli.store_admin import StoreFlags  # noqa: PLC0415 - starts fast
 
-    run_backup(StoreFlags(store, config), target, is_full=full, as_json=as_json)
+    run_backup(StoreFlags(store, config, allow_location or ()), target, is_full=full, as_json=as_json)
 
 
 @backups.command("list")
@@ -69,9 +72,7 @@ def restore(
     source: TargetArgument,
     *,
     backup: Annotated[str | None, typer.Option("--backup", metavar="ID", help="Default: the newest one")] = None,
-    allow_location: Annotated[
-        list[str] | None, typer.Option("--allow-location", metavar="URL", help="Write metadata files there, too")
-    ] = None,
+    allow_location: AllowOption = None,
     store: StoreOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -80,8 +81,7 @@ def restore(
     from sandur.cli.backups import run_restore  # noqa: PLC0415 - starts fast
     from sandur.cli.store_admin import StoreFlags  # noqa: PLC0415 - starts fast
 
-    flags = StoreFlags(store, config, allow_location or ())
-    run_restore(flags, source, backup, as_json=as_json)
+    run_restore(StoreFlags(store, config, allow_location or ()), source, backup, as_json=as_json)
 
 
 @app.command()

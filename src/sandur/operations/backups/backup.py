@@ -154,6 +154,7 @@ class _Copier:
         try:
             data = await lake.locations.read(location)
         except SandurError:
+            self.writer.files_unread += 1
             return
         if data is not None:
             await self.writer.add(location, data, is_location=True)

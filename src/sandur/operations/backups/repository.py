@@ -57,6 +57,7 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     objects: int = 0
     bytes: int = 0
     copied_bytes: int = 0
+    files_unread: int = 0
     sandur: str = ""
 
 
@@ -69,6 +70,7 @@ class BackupWriter:
         self._buffer = bytearray()
         self._packs = 0
         self.copied_bytes = 0
+        self.files_unread = 0
         self.entries: dict[str, Entry] = {}
 
     async def add(
@@ -116,6 +118,7 @@ class BackupWriter:
             objects=len(ordered),
             bytes=sum(entry.size for entry in ordered),
             copied_bytes=self.copied_bytes,
+            files_unread=self.files_unread,
         )
         await self._store.put(backup_manifest(self.id), msgspec.json.encode(whole), expected=ABSENT)
         return whole

@@ -20,13 +20,6 @@ RECENT_MS: Final = 5_000
 """How old the profiles may be by which a load of a table gives access to its files."""
 
 
-async def profile_of(lake: Lake, location: str) -> StorageProfile | None:
-    """The profile of the storage that holds a location; None if the location needs no credential, as a folder."""
-    if not needs_credentials(location):
-        return None
-    return (await read_profiles(lake)).of(location)
-
-
 def needs_credentials(location: str) -> bool:
     """Whether a client needs credentials for the location: it does unless it is a folder, or memory."""
     return not normalize_location(location).startswith(("file://", "memory://"))
