@@ -191,3 +191,31 @@ async def test_with_https_the_certificate_must_be_that_of_the_host(tmp_path: Pat
     assert (wrong.status, unknown.status) == (0, 0)
     assert "CERTIFICATE_VERIFY_FAILED" in wrong.reason
     assert len(server.got) == 1
+
+
+async def test_a_connection_that_another_host_opened_is_not_used(tmp_path: Path) -> None:
+    """Both names lead to one address, as an attacker can arrange who answers for a name of its own there."""
+    serving, trusting = _certificate(tmp_path, "attacker.example.org")
+    with receiver(context=serving) as server:
+        sender = HttpSender(LOOPBACK, resolve=_resolves_to("127.0.0.1"), context=trusting)
+        own = await sender.post(f"https://attacker.example.org:{server.port}/", b"{}", {})
+        others = await sender.post(f"https://victim.example.org:{server.port}/", b"{}", {})
+        again = await sender.post(f"https://attacker.example.org:{server.port}/", b"{}", {})
+        await sender.close()
+
+    assert (own.status, again.status) == (200, 200)
+    assert "CERTIFICATE_VERIFY_FAILED" in others.reason
+    assert len(server.got) == 2
+
+
+async def test_the_clients_of_hosts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send, "_HOSTS_MAX", 2)
+    with receiver() as server:
+        sender = HttpSender(LOOPBACK, resolve=_resolves_to("127.0.0.1"))
+        answers = [
+            await sender.post(f"http://{name}.example.org:{server.port}/", b"{}", {}) for name in ("a", "b", "c", "a")
+        ]
+        await sender.close()
+
+    assert [one.status for one in answers] == [200] * 4
+    assert len(sender._clients) == 2

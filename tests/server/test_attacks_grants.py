@@ -303,6 +303,19 @@ async def test_a_disabled_principal_may_nothing_and_enabled_again_the_same_as_be
     assert await server.status("key", "GET", TABLE) == 200
 
 
+async def test_a_removed_principal_reads_no_metrics(server: Server) -> None:
+    """Nothing else of the page is decided by the grants, so nothing else would notice."""
+    key = (await server.send("admin", "POST", f"{PRINCIPALS}/ann/api-keys")).json()["api_key"]
+    server.tokens["key"] = {"Authorization": f"Bearer {key}"}
+    before = [await server.status(who, "GET", "/metrics") for who in ("ann", "key")]
+    await server.send("admin", "DELETE", f"{PRINCIPALS}/ann")
+
+    after = [await server.status(who, "GET", "/metrics") for who in ("ann", "key")]
+
+    assert (before, after) == ([200, 200], [401, 401])
+    assert await server.status("ben", "GET", "/metrics") == 200
+
+
 async def test_what_is_created_again_inherits_no_grant(server: Server) -> None:
     """A3: grants name ids, not names."""
     await server.grant("catalog/main", "ann", *USE)

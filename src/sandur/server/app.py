@@ -318,7 +318,8 @@ class App:
         """Raise Refused for a page of another site, and for metrics without a token if the APIs need one."""
         self._cross_site.check(method, headers)
         if path == _METRICS:
-            await self._authenticator.identify(HttpRequest(method, path, b"", headers, b"", ""), needs_token=True)
+            request = HttpRequest(method, path, b"", headers, b"", "")
+            await self._authenticator.check_current(await self._authenticator.identify(request, needs_token=True))
 
     async def _page(self, method: str, path: bytes) -> Answer:
         """A page outside the APIs; every other path is not found."""

@@ -27,6 +27,9 @@ from sandur.settings import Settings
 ANSWER_SECONDS_MAX: Final = 10.0
 _ANSWER_BYTES_MAX: Final = 64 << 10
 _CONNECTIONS_MAX: Final = 200
+"""The most connections to one host."""
+_HOSTS_MAX: Final = 1_000
+"""How many hosts keep their connections. A delivery to another one that is in progress is tried again."""
 _ADDRESSES_MAX: Final = 4
 """How many addresses of a host are tried."""
 
@@ -48,25 +51,34 @@ class HttpSender:
         self._allowed = parse_networks(settings.delivery_addresses)
         self._resolve = resolve or resolve_host
         self._context = context
-        self._opened: httpx.AsyncClient | None = None
+        self._clients: dict[str, httpx.AsyncClient] = {}
 
-    @property
-    def _client(self) -> httpx.AsyncClient:
-        """Opened on first use: to read the certificates of the system takes a while."""
-        if self._opened is None:
-            self._opened = httpx.AsyncClient(
-                verify=self._context or ssl.create_default_context(),
+    async def _client_of(self, host: str) -> httpx.AsyncClient:
+        """The client of one host, with connections of its own.
+
+        Connections are to addresses. Shared with another host at the same address, one would carry deliveries to it
+        although that host has shown no certificate.
+        """
+        found = self._clients.pop(host, None)
+        if found is None:
+            if self._context is None:  # Not before the first use: to read the certificates takes a while.
+                self._context = ssl.create_default_context()
+            found = httpx.AsyncClient(
+                verify=self._context,
                 timeout=ANSWER_SECONDS_MAX,
                 follow_redirects=False,
                 trust_env=False,  # A proxy would resolve the name again.
                 limits=httpx.Limits(max_connections=_CONNECTIONS_MAX),
                 headers={"User-Agent": f"sandur/{__version__}", "Content-Type": CONTENT_TYPE},
             )
-        return self._opened
+        self._clients[host] = found  # The newest is last.
+        if len(self._clients) > _HOSTS_MAX:
+            await self._clients.pop(next(iter(self._clients))).aclose()
+        return found
 
     async def close(self) -> None:
-        if self._opened is not None:
-            await self._opened.aclose()
+        for client in self._clients.values():
+            await client.aclose()
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answered:
         try:
@@ -102,10 +114,9 @@ class HttpSender:
             url = f"{receiver.scheme}://{host}:{receiver.port}{receiver.path}"
             # The certificate must be that of the host, although the connection is to an address.
             extensions = {"sni_hostname": receiver.host}
+            client = await self._client_of(receiver.host)
             with contextlib.suppress(*((httpx.ConnectError,) if number < len(addresses) else ())):
-                async with self._client.stream(
-                    "POST", url, content=body, headers=sent, extensions=extensions
-                ) as answer:
+                async with client.stream("POST", url, content=body, headers=sent, extensions=extensions) as answer:
                     await _discard(answer)
                     return Answered(answer.status_code, _reason(answer), _retry_after_ms(answer))
         raise Invalid(f"{receiver.host} has no address")

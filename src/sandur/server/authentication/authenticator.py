@@ -19,7 +19,7 @@ from sandur.catalog.security.tokens import (
     verify_own,
 )
 from sandur.clock import Clock
-from sandur.errors import Unauthenticated
+from sandur.errors import Unauthenticated, Unavailable
 from sandur.operations.access import Security
 from sandur.operations.audit.notes import note_login
 from sandur.operations.caches import LruCache
@@ -167,6 +167,24 @@ class Authenticator:
             remembered_ms = min(bearer.expires_ms, now_ms + _FOREIGN_REMEMBERED_MS)
         self._verified[digest] = (bearer, remembered_ms)
         return bearer
+
+    async def check_current(self, identity: Identity) -> None:
+        """Raise Refused if the caller was revoked, for a page that no operation decides about.
+
+        While the store cannot be read, the grants that were read last decide: such a page is for that time, too.
+        """
+        if not self._is_on:
+            return
+        security = self._lakes.lake(identity.tenant, identity.workspace).feature(Security)
+        try:
+            authority = await security.read()
+        except Unavailable:
+            if security.last is None:
+                raise
+            authority = security.last
+        if not authority.accepts(identity.caller):
+            challenge = (WWW_AUTHENTICATE, b'Bearer error="invalid_token"')
+            raise Refused(401, f"The token of {identity.principal} has been revoked; log in again", challenge)
 
     async def close(self) -> None:
         await self._providers.close()
