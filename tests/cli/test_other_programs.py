@@ -1,6 +1,7 @@
 """The login of a profile serves other programs: Spark sessions, scripts, and the search of the audit trail."""
 
 import asyncio
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -61,3 +62,25 @@ def test_the_audit_trail_is_searched_as_the_person_of_a_profile(admin: User, sec
 
     assert [done.code for done in (by_profile, by_address)] == [0, 0], by_profile.err + by_address.err
     assert (stranger.code, "needs a login" in stranger.err) == (4, True)
+
+
+def test_a_name_in_the_audit_trail_neither_hides_records_nor_reaches_the_terminal(
+    admin: User, secured: ServerProcess
+) -> None:
+    """Whoever may send a request chooses a name that the trail records: markup, or what controls a terminal."""
+    token = admin.run("profile", "token").out.strip()
+    for name in ("[/oops]", "\x1b[2Jgone"):
+        path = f"{secured.url}/v1/main/namespaces/odd/tables/{quote(name, safe='')}"
+        assert httpx.get(path, headers={"Authorization": f"Bearer {token}"}, timeout=60).status_code == 404
+
+    audit = ("audit", "--profile", "default", "--operation", "loadTable")
+    found = admin.run(*audit)
+    for _ in range(100):  # Records are written in batches.
+        if found.code or found.out.count("odd.") == 2:
+            break
+        found = admin.run(*audit)
+
+    assert found.code == 0, found.err
+    lines = [line.split("\t") for line in found.out.splitlines()]
+    assert [line[3] for line in lines if "odd." in line[3]] == ["main.odd.[/oops]", "main.odd.\\x1b[2Jgone"]
+    assert [line[5] for line in lines if "odd." in line[3]] == ["404", "404"]

@@ -150,7 +150,7 @@ async def test_an_unknown_warehouse_reveals_no_names(catalogs: Catalogs) -> None
     helped = await plain.get("/v1/config?warehouse=x")
 
     assert refused.json()["error"] == {
-        "message": "Warehouse does not exist: x",
+        "message": "Warehouse does not exist, or you have no right in it: x",
         "type": "NoSuchWarehouseException",
         "code": 404,
     }

@@ -7,11 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
 
 from sandur.catalog.audit import AuditFilter, AuditRecord
+from sandur.cli.output import print_rows, say
 from sandur.cli.store_admin import StoreFlags, run_on_store
 from sandur.client.profiles import user_profiles
 from sandur.client.sessions import API, connected, find_target
@@ -22,6 +20,7 @@ from sandur.operations.lake import Lake
 _PAGE_SIZE: Final = 1_000
 _PAGES_MAX: Final = 100_000
 _SECOND_CHARS: Final = 19
+_COLUMNS: Final = ("time (UTC)", "principal", "operation", "on", "decision", "status", "reason")
 
 
 class AuditFlags(NamedTuple):
@@ -53,34 +52,27 @@ def show_audit(flags: AuditFlags, store: StoreFlags, *, as_json: bool) -> None:
         found = _from_server(flags)
     else:
         found = run_on_store(lambda lake: _on_store(lake, flags), store, access="read")
-    errors = Console(stderr=True, highlight=False)
     if as_json:
         for record in found.records:
             print(msgspec.json.encode(record).decode())  # noqa: T201 - output for machines
     else:
-        Console(highlight=False).print(_table(found.records) if found.records else "No records.")
+        print_rows(_COLUMNS, [_row(record) for record in found.records], empty="No records.")
     if len(found.records) == flags.limit:
-        errors.print(f"These are the first {flags.limit} records; --limit prints more.")
+        say(f"These are the first {flags.limit} records; --limit prints more.")
     if found.damaged:
-        errors.print(f"{len(found.damaged)} objects of the trail cannot be read, for example {found.damaged[0]}")
+        say(f"{len(found.damaged)} objects of the trail cannot be read, for example {found.damaged[0]}")
 
 
-def _table(records: Sequence[AuditRecord]) -> Table:
-    table = Table("time (UTC)", box=SIMPLE)
-    for column in ("principal", "operation", "on", "decision", "status"):
-        table.add_column(column, no_wrap=column in {"operation", "decision"})
-    table.add_column("reason")
-    for record in records:
-        table.add_row(
-            str(dt.datetime.fromtimestamp(record.time_ms / 1_000, dt.UTC))[:_SECOND_CHARS],
-            record.principal,
-            record.operation,
-            record.securable_name,
-            record.decision,
-            str(record.status),
-            record.detail or record.reason,
-        )
-    return table
+def _row(record: AuditRecord) -> Sequence[str]:
+    return (
+        str(dt.datetime.fromtimestamp(record.time_ms / 1_000, dt.UTC))[:_SECOND_CHARS],
+        record.principal,
+        record.operation,
+        record.securable_name,
+        record.decision,
+        str(record.status),
+        record.detail or record.reason,
+    )
 
 
 async def _on_store(lake: Lake, flags: AuditFlags) -> _Found:

@@ -7,10 +7,10 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.tree import Tree
 
 from sandur.cli.flags import ServerFlags
+from sandur.cli.output import escaped
 from sandur.cli.store_admin import StoreFlags, run_on_store
 from sandur.client.profiles import user_profiles
 from sandur.client.sessions import API, connected, find_target
@@ -93,7 +93,7 @@ def _tree(graph: Graph, is_up: bool, title: str) -> Tree:  # noqa: FBT001 - call
     """The tree of one direction. A node that was shown before is not opened again."""
     names = {node.id: node.name or "(hidden)" for node in graph.nodes}
     near: Literal["source", "target"] = "target" if is_up else "source"
-    tree = Tree(f"[bold]{escape(names.get(graph.start, graph.start))}[/] {title}")
+    tree = Tree(f"[bold]{escaped(names.get(graph.start, graph.start))}[/] {title}")
     opened: set[str] = set()
     waiting: list[tuple[str, Tree]] = [(graph.start, tree)]
     lines = 0
@@ -117,13 +117,13 @@ def _tree(graph: Graph, is_up: bool, title: str) -> Tree:  # noqa: FBT001 - call
 
 def _line(name: str, edge: Edge) -> str:
     style = _STYLES.get(edge.confidence, "dim")
-    job = f" [dim]{escape(edge.job)}[/]" if edge.job else ""
-    return f"{escape(name)} [{style}]{edge.confidence}[/]{job}"
+    job = f" [dim]{escaped(edge.job)}[/]" if edge.job else ""
+    return f"{escaped(name)} [{style}]{edge.confidence}[/]{job}"
 
 
 def _columns(columns: Sequence[ColumnEdge], edge: Edge) -> Sequence[str]:
     return [
-        escape(f"{one.source_column} -> {one.target_column or '(all rows)'} {one.subtype or one.type}")
+        escaped(f"{one.source_column} -> {one.target_column or '(all rows)'} {one.subtype or one.type}")
         for one in columns
         if (one.source, one.target, one.job) == (edge.source, edge.target, edge.job)
     ]

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -121,6 +122,11 @@ def say(text: str) -> None:
     """A line for people, on stderr: stdout has only results."""
     lines = "\n".join(line.translate(_ESCAPES) for line in text.split("\n"))
     Console(stderr=True, highlight=False, markup=False).print(lines, soft_wrap=True)
+
+
+def escaped(text: str) -> str:
+    """A text in the markup of Rich: without control characters, and without markup of its own."""
+    return escape(text.translate(_ESCAPES))
 
 
 def confirm(question: str, *, is_confirmed: bool) -> None:

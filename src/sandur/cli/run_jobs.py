@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from sandur.cli.catalog_server import open_catalog
+from sandur.cli.output import escaped
 from sandur.errors import BadRequest, Unfit
 from sandur.settings import Settings, load_settings, seconds_of
 from sandur.storage.probe import check_store
@@ -133,7 +133,7 @@ def _output(options: RunOptions) -> Iterator[tuple[Progress, OnReport]]:
         task = bars.add_task("start Spark", total=None)
 
         def progress(step: str) -> None:
-            bars.update(task, description=escape(step))
+            bars.update(task, description=escaped(step))
 
         yield progress, _print_report
 
@@ -152,6 +152,6 @@ def _print_report(report: JobReport) -> None:
         table.add_row(name.replace("_", " "), f"{times:,}")
     console.print(table if report.counts else f"[bold]{report.job}[/]{suffix}: nothing to do")
     for warning in report.warnings:
-        console.print(f"[yellow]![/] {escape(warning)}")
+        console.print(f"[yellow]![/] {escaped(warning)}")
     if report.dry_run:
         console.print("Add [bold]--no-dry-run[/] to apply these changes.")

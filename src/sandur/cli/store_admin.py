@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 from rich.console import Console
-from rich.table import Table
 
 from sandur.catalog.credentials.server_rights import server_rights
 from sandur.catalog.events import Source
 from sandur.catalog.records import Catalog, Request
 from sandur.catalog.security.principals import ADMIN
+from sandur.cli.output import print_rows
 from sandur.clock import SystemClock
 from sandur.errors import BadRequest, Unavailable, Unfit
 from sandur.operations.access import by_current_names
@@ -87,10 +87,7 @@ def show_catalogs(flags: StoreFlags, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps([_row(catalog) for catalog in catalogs]))  # noqa: T201 - output for machines
         return
-    table = Table("catalog", "root of its tables", title="Catalogs")
-    for catalog in catalogs:
-        table.add_row(catalog.name, catalog.root)
-    Console().print(table)
+    print_rows(("catalog", "root of its tables"), [(one.name, one.root) for one in catalogs], empty="No catalogs.")
 
 
 def recover_administrator(flags: StoreFlags, *, as_json: bool) -> None:

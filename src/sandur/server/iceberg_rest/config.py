@@ -39,7 +39,8 @@ async def _load_catalog_name(call: Call, warehouse: str) -> str:
         return (await load_catalog(call.lake, warehouse)).name
     except NotFound:
         if call.settings.authentication != "off":
-            raise NotFound(f"Warehouse does not exist: {warehouse}", subject="catalog") from None
+            message = f"Warehouse does not exist, or you have no right in it: {warehouse}"
+            raise NotFound(message, subject="catalog") from None
         known = sorted(catalog.name for catalog in await list_catalogs(call.lake))
         listed = ", ".join(known[:_CATALOGS_LISTED_MAX]) + (", …" if len(known) > _CATALOGS_LISTED_MAX else "")
         if _LOCATION.match(warehouse):
