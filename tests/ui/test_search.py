@@ -11,6 +11,7 @@ from tests.fakes.spy_store import SpyStore
 from tests.server.conftest import Catalogs
 from tests.server.logins import SECURED, bearer, make_principal
 from tests.server.requests import create_table
+from tests.server.unity.client import UNITY
 from tests.ui.published import publish
 
 SEARCH: Final = "/api/sandur/v1/search"
@@ -168,3 +169,26 @@ async def test_the_work_of_a_search_does_not_tell_whether_a_hidden_table_matches
     for _ in range(3):
         await place.names("nothing31")
     assert await place.reads("secret31") == await place.reads("nothing31")
+
+
+async def test_a_namespace_that_is_made_again_shows_nothing_of_the_one_before(catalogs: Catalogs) -> None:
+    """What was published is older than the namespace: its owner may see all tables in it, but not those."""
+    store = MemoryStore()
+    client = await catalogs.open_with(SECURED, store)
+    client.headers.update(await bearer(client))
+    place = Place(client, SpyStore(store), await make_principal(client, dict(client.headers), "guest"))
+    for name in ("web", "own"):
+        (await client.post("/v1/main/namespaces", json={"namespace": [name]})).raise_for_status()
+    schemas = (await client.get(f"{UNITY}/schemas?catalog_name=main")).raise_for_status().json()["schemas"]
+    spaces = [{"catalog": "main", "namespace": one["name"], "id": one["schema_id"]} for one in schemas]
+    rows = [table("web", "forecast", properties_json='{"team": "merger"}'), table("own", "forecast_2")]
+    await publish(store, {"tables": rows, "columns": [], "namespaces": spaces}, published_ms=NOW_MS)
+    await place.grant("catalog", "main", "USE CATALOG", "CREATE SCHEMA")
+    hidden = await place.names("forecast")
+
+    (await client.delete("/v1/main/namespaces/web")).raise_for_status()
+    own = await client.post("/v1/main/namespaces", json={"namespace": ["web"]}, headers=place.guest)
+    await place.grant("schema", "main.own", "SELECT")
+
+    assert own.is_success, own.text
+    assert (hidden, await place.names("forecast"), await place.names("merger")) == ([], ["own.forecast_2"], [])

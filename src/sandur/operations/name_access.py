@@ -22,7 +22,6 @@ from sandur.operations.access import (
     authorize_location,
     catalog_chain,
     may_see,
-    name_chain,
     namespace_chain,
     object_id_of,
     read_authority,
@@ -36,7 +35,6 @@ from sandur.operations.tables.names import (
     ResolvedName,
     is_alive,
     namespace_not_found,
-    resolve_name,
     resolve_namespace,
 )
 from sandur.storage.cell import Cell, Versioned, gather_all
@@ -164,20 +162,6 @@ async def record_chain(lake: Lake, authority: Authority, record: BoundRecord, mi
         raise missing
     chain = await namespace_chain(lake, authority, place.namespace, missing=missing)
     return (*chain, Link(object_id_of(record), TYPES[record.kind], str(place), record.owner_id))
-
-
-async def sees_published(lake: Lake, authority: Authority | None, identifier: Identifier, uuid: str) -> bool:
-    """Whether the caller may see a table of a published dataset; not if another one, or none, has its name now."""
-    if lake.access is None or authority is None:
-        return True
-    try:
-        found = await resolve_name(lake, identifier)
-        if found is None or uuid not in {found.uuid, found.published_uuid}:
-            return False
-        chain = await name_chain(lake, authority, found, missing=NotFound(str(identifier), subject="table"))
-    except NotFound:
-        return False
-    return may_see(lake, authority, chain)
 
 
 async def authorize_places(lake: Lake, catalog: str, places: Iterable[str]) -> None:

@@ -13,10 +13,10 @@ from sandur.catalog.maintenance.requests import MaintenanceRequest
 from sandur.catalog.security.manifest import Authority
 from sandur.extras import pa, pc
 from sandur.operations.access import authorize_metastore, read_authority, resolve_authorized
+from sandur.operations.explore.visibility import Sight
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.planning import MEASURED, state_of
 from sandur.operations.maintenance.requests import request_cell
-from sandur.operations.name_access import sees_published
 from sandur.operations.published import PublishedDatasets
 from sandur.operations.tables.names import name_not_found
 from sandur.storage.cell import gather_all, gather_in_batches
@@ -25,6 +25,7 @@ TABLES_MAX: Final = 1_000
 """The most tables of an answer: those that a plan would help most."""
 
 _CHECKS_AT_ONCE: Final = 64
+_NAMED: Final = ("catalog", "namespace", "name", "uuid")
 _COLUMNS: Final = (*MEASURED, "blocked", "mode", "benefit", "needs_json", "policy_json")
 _BY_INTERVAL: Final = frozenset({"orphans", "statistics", "vacuum"})
 
@@ -79,8 +80,9 @@ async def visible_rows(
     lake: Lake, authority: Authority | None, rows: Sequence[Mapping[str, Any]]
 ) -> Sequence[Mapping[str, Any]]:
     """Those rows whose table the caller may see; a row has `catalog`, `namespace`, `name` and `uuid`."""
+    sight = Sight(lake, authority)
     visible = await gather_in_batches(
-        rows, lambda row: sees_published(lake, authority, _identifier(row), row["uuid"]), at_once=_CHECKS_AT_ONCE
+        rows, lambda row: sight.sees(*(row[name] for name in _NAMED)), at_once=_CHECKS_AT_ONCE
     )
     return [row for row, is_visible in zip(rows, visible, strict=True) if is_visible]
 
@@ -128,10 +130,6 @@ async def load_health_of(lake: Lake, identifier: Identifier) -> TableHealthDetai
         needs=tuple(needs_of(state.health, state.merged.policy)) if not state.health.blocked else (),
         request=request,
     )
-
-
-def _identifier(row: Mapping[str, Any]) -> Identifier:
-    return Identifier(row["catalog"], tuple(row["namespace"].split(".")), row["name"])
 
 
 def _rows(plan: Plan, modes: Mapping[str, str]) -> Iterator[HealthRow]:

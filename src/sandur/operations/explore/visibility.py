@@ -1,6 +1,7 @@
 """Which published tables a caller may see. Published rows have no grants: the catalog decides as it is now."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from sandur.catalog.identifiers import Identifier, Namespace
@@ -22,6 +23,8 @@ _SETTLED_AT_ONCE: Final = 32
 _LOOKS_MAX: Final = 8
 _CALLERS_MAX: Final = 64
 _VERDICTS_MAX: Final = 10_000
+
+_NO_NAMESPACES: Final[Mapping[Namespace, str]] = MappingProxyType({})
 
 _Key = tuple[str, str, str, str]
 
@@ -50,11 +53,21 @@ class Sight:
     """What one caller may see of published tables, by the grants that its request has read.
 
     `sequence` is that of the publication. With it, verdicts are kept for later requests with the same grants.
+    `namespaces` are the ids of the namespaces that were published. Where the name still has that id, one verdict counts
+    for all of its tables; without one, or if another namespace has the name now, each table is looked at.
     """
 
-    def __init__(self, lake: Lake, authority: Authority | None, *, sequence: int = 0) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        authority: Authority | None,
+        *,
+        sequence: int = 0,
+        namespaces: Mapping[Namespace, str] = _NO_NAMESPACES,
+    ) -> None:
         self._lake = lake
         self._authority = authority
+        self._namespaces = namespaces
         self._verdicts = _Verdicts()
         viewer = viewer_of(lake, authority, (authority.metastore,)) if authority else None
         self.is_unlimited = lake.access is None or authority is None or (viewer is None or viewer.sees_all("table"))
@@ -125,7 +138,7 @@ class Sight:
 
     async def _is_visible(self, identifier: Identifier, uuid: str, authority: Authority) -> bool:
         found = await resolve_name(self._lake, identifier)
-        if found is None or uuid not in {found.uuid, found.pointer.value.table_uuid}:
+        if found is None or uuid not in {found.uuid, found.published_uuid}:
             return False
         chain = await name_chain(self._lake, authority, found, missing=_missing(identifier))
         return may_see(self._lake, authority, chain)
@@ -134,13 +147,16 @@ class Sight:
         if self._authority is None:
             return True
         whole = self._verdicts.whole
+        if namespace not in self._namespaces:
+            return False
         if namespace not in whole:
             missing = NotFound(f"namespace {namespace} does not exist", subject="namespace")
             chain = await namespace_chain(self._lake, self._authority, namespace, missing=missing)
             viewer = viewer_of(self._lake, self._authority, chain)
             if len(whole) >= _VERDICTS_MAX:
                 whole.clear()
-            whole[namespace] = viewer is None or viewer.sees_all("table")
+            is_same = self._namespaces[namespace] == chain[-1].id
+            whole[namespace] = is_same and (viewer is None or viewer.sees_all("table"))
         return whole[namespace]
 
 

@@ -14,8 +14,8 @@ from sandur.catalog.security.manifest import Authority
 from sandur.errors import BadRequest, NotFound
 from sandur.extras import pa, pc
 from sandur.operations.access import authorize_metastore, resolve_with_authority
+from sandur.operations.explore.visibility import Sight
 from sandur.operations.lake import Lake
-from sandur.operations.name_access import sees_published
 from sandur.operations.published import CoreManifest, PublishedDatasets
 from sandur.storage.cell import gather_all, gather_in_batches
 
@@ -237,10 +237,8 @@ class _Shown(NamedTuple):
         """Check every table. A dataset outside the catalog is shown if it is next to a table that is shown."""
         tables = dict([start]) if start else {}
         tables |= {uuid: name for uuid, name in _tables(rows) if uuid not in tables}
-        ids = list(tables)
-        visible = await gather_in_batches(
-            ids, lambda uuid: _sees(lake, authority, uuid, tables[uuid]), at_once=_CHECKS_AT_ONCE
-        )
+        ids, sight = list(tables), Sight(lake, authority)
+        visible = await gather_in_batches(ids, lambda uuid: _sees(sight, uuid, tables[uuid]), at_once=_CHECKS_AT_ONCE)
         shown = {uuid for uuid, is_visible in zip(ids, visible, strict=True) if is_visible}
         shown |= {start[0]} if start else set()
         return cls(_nodes(rows, tables, shown, shows_outside=authority is None))
@@ -272,13 +270,13 @@ def _tables(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
                 yield str(row[f"{side}_uuid"]), str(row[f"{side}_name"])
 
 
-async def _sees(lake: Lake, authority: Authority | None, uuid: str, name: str) -> bool:
+async def _sees(sight: Sight, uuid: str, name: str) -> bool:
     """A published name that cannot be parsed names nothing that the caller may see."""
     try:
-        identifier = parse_full_name(name)
+        catalog, levels, table = parse_full_name(name)
     except BadRequest:
-        return authority is None
-    return await sees_published(lake, authority, identifier, uuid)
+        return sight.is_unlimited
+    return await sight.sees(catalog, ".".join(levels), table, uuid)
 
 
 def _edge(row: Row, shown: _Shown) -> Edge:
