@@ -10,13 +10,15 @@ from sandur.catalog.record_versions import WITH_RENAMES
 from sandur.catalog.records import PASSED_MAX
 from sandur.clock import SystemClock
 from sandur.errors import Conflict, Forbidden, Hidden
+from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.index.lists import read_page
 from sandur.operations.index.truth import read_entries
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import receipt_key, tried_of
 from sandur.operations.tables.batch import BYTES_MAX
-from sandur.operations.tables.commit import commit_table
-from sandur.operations.tables.documents import LoadedTable
+from sandur.operations.tables.changes import TableChange
+from sandur.operations.tables.commit import Commit, commit_table
+from sandur.operations.tables.documents import TABLES, Document, LoadedTable
 from sandur.storage.memory import MemoryStore
 from tests.compatibility.tour import KeptStore
 from tests.crash.gated_store import GatedStore, writes_to
@@ -173,6 +175,25 @@ async def test_a_change_that_the_base_alone_would_not_take_is_no_member(server: 
     assert server.swaps() == 2, "that of the batch, and that of those which waited for it"
     after = content(await load(server.elsewhere(), T))
     assert (after["current-snapshot-id"], after["properties"]["a"]) == (2, "1")
+
+
+class Faulty(TableChange):
+    """A change whose code has a mistake."""
+
+    def apply(self, base: TableMetadata, *, now_ms: int) -> TableMetadata:
+        raise ZeroDivisionError(f"{now_ms}: {base.table_uuid}")
+
+
+@pytest.mark.parametrize("faulty", [0, 2])
+async def test_a_mistake_in_the_code_of_one_change_fails_that_request_alone(server: Server, faulty: int) -> None:
+    kinds = [Faulty if n == faulty else TableChange for n in range(4)]
+    changes = [kind(commit(set_property(f"p{n}", "1"))) for n, kind in enumerate(kinds)]
+    calls = [Commit(server.lake, TABLES, T, one, request(f"{n}")).run() for n, one in enumerate(changes)]
+
+    said = await together(server.lake, T, calls)
+
+    assert isinstance(said.pop(faulty), ZeroDivisionError)
+    assert all(isinstance(one, Document) for one in said)
 
 
 async def test_two_sends_of_one_request_are_one_commit(server: Server) -> None:

@@ -84,20 +84,19 @@ def _draft(commit: "Commit[M]", base: Base[M], last: Draft[M] | None) -> Draft[M
     if seen != (base.found.uuid, base.found.name.version, base.pointer.version):
         return None
     change, before = commit.change, base.document.metadata
-    # What adds a place is checked and claimed first (P9).
-    if commit.is_alone or change.sets_paths or not change.is_possible(before):
+    if commit.is_alone or change.sets_paths:  # What adds a place is checked and claimed first (P9).
         return None
     at = replace(base, head=last.head, document=last.document) if last else base
     now_ms = commit_time_ms(commit.lake, at)
     try:
         alone = change.apply(before, now_ms=now_ms)
         metadata = change.apply(at.document.metadata, now_ms=now_ms) if last else alone
-    except SandurError:
+        if alone is before or metadata is at.document.metadata:
+            return None
+        operation = change.operation(metadata)
+        return draft_next(commit.lake, commit.family, at, metadata, operation, commit.request, now_ms=now_ms)
+    except Exception:  # noqa: BLE001 - also a mistake in the program is for its own request alone
         return None
-    if alone is before or metadata is at.document.metadata:
-        return None
-    operation = change.operation(metadata)
-    return draft_next(commit.lake, commit.family, at, metadata, operation, commit.request, now_ms=now_ms)
 
 
 @dataclass(frozen=True)
