@@ -159,6 +159,19 @@ def test_an_external_table_of_delta_rs_is_measured_from_its_log_and_compacted(
     assert with_checksum.counts["operations_planned"] == 0
 
 
+def test_an_external_table_whose_log_has_a_checkpoint_is_compacted(
+    open_world: World, spark: SparkSession, outside: Path
+) -> None:
+    register_by_delta_rs(open_world, outside, "clicks", 4)
+    deltalake.DeltaTable(outside).create_checkpoint()
+    set_policy(open_world, {**EAGER, "delta": {"vacuum": False}})
+
+    report = maintained(open_world, spark)
+
+    assert report.warnings == ()
+    assert len(deltalake.DeltaTable(outside).file_uris()) == 1
+
+
 def test_a_table_that_was_committed_to_after_it_was_measured_is_left_alone_until_it_is_quiet(
     open_world: World, spark: SparkSession, outside: Path
 ) -> None:

@@ -15,6 +15,7 @@ from sandur.pipeline.blocking_lake import BlockingLake, lake_options
 from sandur.pipeline.sources import register_sources
 from sandur.settings import Settings
 from sandur.spark.sessions import Connection
+from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import Layout
 
 T = TypeVar("T")
@@ -84,6 +85,8 @@ class JobContext:
     """The commits of this run to system tables."""
     open_catalog: Callable[[str], AbstractContextManager[Connection]] | None = None
     """Opens a catalog server for the Spark of a run, until the block ends; None if Spark gets no access to tables."""
+    connect_store: Callable[[], ObjectStore | None] = lambda: None
+    """Opens the store for the lake of another thread; None for the store of the settings."""
 
     @property
     def settings(self) -> Settings:
@@ -108,6 +111,10 @@ class JobContext:
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self.blocking.wait(work)
+
+    def another_lake(self) -> BlockingLake:
+        """The same lake for another thread, with a store and an event loop of its own."""
+        return BlockingLake(self.settings, clock=self.clock, store=self.connect_store())
 
     def persist(self, frame: DataFrame) -> DataFrame:
         """Persist a frame that the job uses several times, until the run ends."""

@@ -93,7 +93,7 @@ def _carry_out(context: JobContext, planned: PlannedRun) -> Sequence[OperationRe
         raise Unfit("maintenance needs a catalog server for Spark: start it with sandur maintain or sandur run")
     with (
         context.open_catalog(context.run_id) as connection,
-        BlockingLake(context.settings, clock=context.clock) as shared,
+        context.another_lake() as shared,
     ):
         engine = _engine(context, planned, connection)
         records = RunRecords(context.lake, context.run_id)
@@ -115,7 +115,7 @@ def _carry_out(context: JobContext, planned: PlannedRun) -> Sequence[OperationRe
             engine,
             context.run_id,
             _Performer(context, engine, shared),
-            open_lake=lambda: BlockingLake(context.settings, clock=context.clock),
+            open_lake=context.another_lake,
             check_fence=context.check_fence,
             on_progress=lambda done, total, what: context.progress(f"maintain {done}/{total}: {what}"),
         )

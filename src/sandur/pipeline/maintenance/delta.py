@@ -140,6 +140,8 @@ class DeltaLog:
         self._none = _object(self._jvm.scala, "None")
         self.catalog_table = self._none
         logs = _object(self._jvm.org.apache.spark.sql.delta, "DeltaLog")
+        # Delta reads checkpoints, and Spark reads the options of catalogs, by the active session of the thread.
+        _object(self._jvm.org.apache.spark.sql.classic, "SparkSession").setActiveSession(self.java)
         # Delta caches a log together with the client of the server that it was read through.
         logs.invalidateCache(self.java, self._jvm.org.apache.hadoop.fs.Path(table.location))
         if self._is_managed:
@@ -160,8 +162,6 @@ class DeltaLog:
         self._session.conf.set(f"{option}.type", "rest")
         self._session.conf.set(f"{option}.warehouse", catalog)
         self._session.conf.set(option, _UNITY if self._has_connector else _ICEBERG)
-        # Spark reads the options of catalogs from the active session of the thread.
-        _object(self._jvm.org.apache.spark.sql.classic, "SparkSession").setActiveSession(self.java)
         self.java.sessionState().catalogManager().catalog(catalog)  # It is loaded once, by this class.
         self._session.conf.set(option, _UNITY)
         coordinated = self._jvm.org.apache.spark.sql.delta.coordinatedcommits
