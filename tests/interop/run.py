@@ -67,6 +67,7 @@ NAMED: Final = (
     Part("grpc-go", ("engines/test_grpc_go.py",)),
     Part("trino", ("engines/test_trino.py",)),
     Part("flink", ("engines/test_flink.py",)),
+    Part("maintenance-beside-flink", ("test_maintenance_beside_flink.py",), root=HERE.parent / "pipeline"),
     Part("spark", _SPARK, only="iceberg-1.11.0-folder"),
     Part("spark-s3", _SPARK, only="iceberg-1.11.0-S3"),
     Part("spark-iceberg-1.12", _SPARK, only="iceberg-1.12.0"),

@@ -131,6 +131,9 @@ class DeltaOnSpark:
         source = self._session.sql(query).alias("s")._jdf
         table.merge(source, "t.id = s.id").whenMatched().updateAll().whenNotMatched().insertAll().execute()
 
+    def count_files(self) -> int:
+        return self._delta.measure().files or 0
+
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
         """The rows of the newest version, sorted; `columns` may name what Delta keeps beside them, such as row ids."""
         frame = DataFrame(self._opened().toDf(self._delta.java), self._session)

@@ -11,23 +11,30 @@ from sandur.pipeline.jobs.maintain import MAINTAIN
 from sandur.pipeline.maintenance.engine import session_options
 from sandur.pipeline.runs import create_session
 from sandur.settings import Settings
+from sandur.storage.contract import ObjectStore
 from sandur.storage.locations import connect
 from tests.pipeline.conftest import OPTIONS
 from tests.pipeline.killed_driver import KillingStore
 
 
 def main() -> None:
-    folder, run, who, when, step = sys.argv[1:]
+    folder, form, who, when, step = sys.argv[1:]
     settings = Settings(store=folder, fsync="never")
-    plain = connect(settings, SystemClock())
-    killing = KillingStore(plain, step, after=when == "after")
+
+    def opened(of: str) -> ObjectStore:
+        plain = connect(settings, SystemClock())
+        return KillingStore(plain, step, after=when == "after") if of == who else plain
+
     spark = create_session(
-        "local[2]", name="killed", options={**OPTIONS, **session_options(settings, with_delta=False)}
+        "local[2]", name="killed", options={**OPTIONS, **session_options(settings, with_delta=form == "delta")}
     )
-    blocking = BlockingLake(settings, store=killing if who == "driver" else plain)
-    served = killing if who == "server" else None
+    blocking = BlockingLake(settings, store=opened("driver"))
     with JobContext(
-        spark=spark, blocking=blocking, run_id=run, open_catalog=partial(open_catalog, settings, store=served)
+        spark=spark,
+        blocking=blocking,
+        run_id="killed",
+        connect_store=lambda: opened("driver"),
+        open_catalog=partial(open_catalog, settings, store=opened("server")),
     ) as context:
         MAINTAIN.run(context)
 

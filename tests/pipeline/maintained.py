@@ -1,7 +1,7 @@
 """Tables to maintain: written by PyIceberg, with every state that a reader can reach, and the rows of each."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
@@ -44,8 +44,13 @@ def connected(world: World) -> Iterator[Catalog]:
 def make_small_files(catalog: Catalog, name: str, files: int, **properties: str) -> Table:
     table = catalog.create_table(f"sales.{name}", SCHEMA, properties=properties)
     for number in range(files):
-        table.append(pa.table({"id": [number], "text": [f"row {number}"]}, schema=SCHEMA))
+        table.append(small_rows([number]))
     return table
+
+
+def small_rows(numbers: Iterable[int]) -> pa.Table:
+    ids = list(numbers)
+    return pa.table({"id": ids, "text": [f"row {number}" for number in ids]}, schema=SCHEMA)
 
 
 def set_policy(world: World, values: dict[str, Any], scope: str = "main") -> None:

@@ -1,16 +1,11 @@
 """Maintenance beside writers, beside itself, and after crashes: every acknowledged row stays, in every state."""
 
-import os
-import random  # noqa: TID251 - seeded
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -21,7 +16,6 @@ from pyspark.sql import SparkSession
 from sandur.cli.catalog_server import open_catalog
 from sandur.clock import SystemClock
 from sandur.errors import OutcomeUnknown
-from sandur.operations.maintenance.runs import list_runs
 from sandur.pipeline.jobs.health import HEALTH
 from sandur.pipeline.jobs.maintain import MAINTAIN
 from sandur.pipeline.jobs.project import PROJECT
@@ -95,6 +89,22 @@ def _appending(catalog: Catalog, name: str) -> Callable[[int], None]:
     return append
 
 
+def _upserting(catalog: Catalog, name: str) -> Callable[[int], None]:
+    """An upsert that loses to a rewrite of a file that it read is sent again, as a MERGE is."""
+
+    def upsert(number: int) -> None:
+        rows = pa.table({"id": [number, 0], "text": ["new", f"upserted {number}"]}, schema=SCHEMA)
+        for _ in range(TRIES_MAX):
+            try:
+                catalog.load_table(f"sales.{name}").upsert(rows, join_cols=["id"])
+            except CommitFailedException:
+                continue
+            return
+        raise AssertionError("the writer was blocked")
+
+    return upsert
+
+
 def _merging(session: SparkSession, name: str) -> Callable[[int], None]:
     """A MERGE that loses to a rewrite of a file that it read is sent again, as every engine must."""
 
@@ -121,12 +131,13 @@ def _ids(catalog: Catalog, name: str) -> list[int]:
     return sorted(catalog.load_table(f"sales.{name}").scan().to_arrow().column("id").to_pylist())
 
 
-@pytest.mark.parametrize("kind", ["append", "merge", "deletion vectors"])
+@pytest.mark.parametrize("kind", ["append", "upsert", "merge", "deletion vectors"])
 def test_compaction_beside_a_writer_loses_no_row_and_never_blocks_it(
     world: World, spark: SparkSession, kind: str
 ) -> None:
     version = "3" if kind == "deletion vectors" else "2"
-    modes = {f"write.{one}.mode": "merge-on-read" for one in ("merge", "update", "delete")}
+    rewritten = () if kind == "upsert" else ("merge", "update", "delete")  # PyIceberg writes no delete files.
+    modes = {f"write.{one}.mode": "merge-on-read" for one in rewritten}
     with open_catalog(world.settings) as connection, connected(world) as catalog:
         make_small_files(catalog, "busy", 12, **{"format-version": "2", **modes})
         session = spark.newSession()
@@ -135,7 +146,8 @@ def test_compaction_beside_a_writer_loses_no_row_and_never_blocks_it(
         if version == "3":
             session.sql("ALTER TABLE sandur.sales.busy SET TBLPROPERTIES ('format-version' = '3')")
         set_policy(world, EAGER)
-        writer = Writer(_appending(catalog, "busy") if kind == "append" else _merging(session, "busy"))
+        by_pyiceberg = {"append": _appending, "upsert": _upserting}
+        writer = Writer(by_pyiceberg[kind](catalog, "busy") if kind in by_pyiceberg else _merging(session, "busy"))
 
         with writer.beside():
             reports = [maintained(world, spark) for _ in range(2)]
@@ -176,42 +188,6 @@ def test_two_runs_on_the_same_tables_at_once_leave_every_row(world: World, spark
     assert after == before
     assert files == [1, 1, 1]
     assert len(errors) <= 1
-
-
-STEPS: Final = (
-    ("driver", "plan.json"),
-    ("server", "iceberg_pointers/"),
-    ("driver", "maintenance/killed/end.json"),
-)
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize(("who", "step"), STEPS)
-def test_the_run_after_a_killed_driver_settles_it_and_finishes_the_work(
-    world: World, spark: SparkSession, who: str, step: str, when: str
-) -> None:
-    with connected(world) as catalog:
-        table = make_small_files(catalog, "orders", 6)
-    set_policy(world, EAGER)
-    before = hashes(table)
-    measured(world, spark)
-    command = [sys.executable, "-m", "tests.pipeline.killed_maintenance", world.settings.store]
-
-    killed = subprocess.run(
-        [*command, "killed", who, when, step], cwd=ROOT, capture_output=True, text=True, timeout=400, check=False
-    )
-    report = maintained(world, spark)
-
-    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2_000:]
-    with connected(world) as catalog:
-        table = catalog.load_table("sales.orders")
-        after = hashes(table)
-    assert {name: after[name] for name in before} == before
-    assert all(run.is_over for run in world.wait(list_runs(world.lake)))
-    states = [row["state"] for row in world.dataset(spark, "maintenance")]
-    assert NOT_DONE.isdisjoint(states)
-    is_compacted = len(list(table.scan().plan_files())) == 1
-    assert is_compacted or report.counts["settled"] or when == "before"
 
 
 class AnswerLost(WrappingStore):
@@ -283,41 +259,3 @@ def test_expiry_keeps_tags_and_branches_and_deletes_what_nobody_needs(
     assert [rows[one]["state"] for one in ("compaction", "snapshots")] == ["done", "done"]
     assert ("files stay" in rows["snapshots"]["reason"]) == has_own_age
     assert (rows["snapshots"]["files_deleted"] > 0) != has_own_age
-
-
-def soak(world: World, spark: SparkSession, *, tables: int, rounds: int, seed: int) -> dict[str, Any]:
-    chance = random.Random(seed)
-    with connected(world) as catalog:
-        names = [f"t{number:03d}" for number in range(tables)]
-        expected = {name: list(range(6)) for name in names}
-        tags: dict[str, dict[str, str]] = {}
-        for name in names:
-            make_small_files(catalog, name, 6)
-        set_policy(world, {**EAGER, "manifests": {"min_manifests": 3}})
-        for _ in range(rounds):
-            for name in chance.sample(names, max(1, tables // 2)):
-                number = 1_000 + len(expected[name])
-                _appending(catalog, name)(number)
-                expected[name].append(number)
-            chosen = chance.choice(names)
-            table = catalog.load_table(f"sales.{chosen}")
-            snapshot = chance.choice(table.snapshots())
-            table.manage_snapshots().create_tag(snapshot.snapshot_id, f"tag-{len(tags.get(chosen, {}))}").commit()
-            found = hashes(table)
-            tags[chosen] = {name: rows for name, rows in found.items() if name.startswith("tag-")}
-            maintained(world, spark)
-        for name in names:
-            assert _ids(catalog, name) == sorted(expected[name]), (seed, name)
-        for name, states in tags.items():
-            now = hashes(catalog.load_table(f"sales.{name}"))
-            assert {tag: now[tag] for tag in states} == states, (seed, name)
-        return {name: len(list(catalog.load_table(f"sales.{name}").scan().plan_files())) for name in names}
-
-
-def test_a_seeded_soak_keeps_every_row_and_tag_and_few_files(world: World, spark: SparkSession) -> None:
-    """The long form: SOAK_TABLES=200 SOAK_ROUNDS=100."""
-    tables, rounds = (int(os.environ.get(name, few)) for name, few in (("SOAK_TABLES", "5"), ("SOAK_ROUNDS", "3")))
-
-    files = soak(world, spark, tables=tables, rounds=rounds, seed=22)
-
-    assert max(files.values()) <= EAGER["compaction"]["min_input_files"]

@@ -1,0 +1,224 @@
+"""A driver of maintenance that dies, at any write: no row is lost, and the next run settles everything."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sandur.cli.catalog_server import open_catalog
+from sandur.clock import SystemClock
+from sandur.operations.maintenance.runs import list_runs
+from sandur.pipeline.jobs.maintain import MAINTAIN
+from sandur.storage.contract import ObjectStore
+from sandur.storage.locations import connect
+from tests.fakes.dying_store import Died
+from tests.fakes.wrapping_store import Call, WrappingStore
+from tests.pipeline.delta_tables import DeltaOnSpark, append_file, create_table
+from tests.pipeline.maintained import (
+    EAGER,
+    connected,
+    hashes,
+    make_small_files,
+    measured,
+    opener,
+    row_hash,
+    set_policy,
+    small_rows,
+)
+from tests.pipeline.test_maintenance_under_load import LaterClock
+from tests.pipeline.world import World
+
+pytestmark = pytest.mark.timeout(1_800)
+
+T = TypeVar("T")
+Format = Literal["iceberg", "delta"]
+
+ROOT: Final = Path(__file__).parents[2]
+NOT_DONE: Final = frozenset({"planned", "running"})
+WRITES_MAX: Final = 60
+
+
+class Fate:
+    """The life of one process: at the write that `is_last` says, all its stores fail, and every later call does."""
+
+    def __init__(self, is_last: Callable[[int, str], bool]) -> None:
+        self._is_last = is_last
+        self._writes = 0
+        self._lock = threading.Lock()
+        self.has_come = False
+
+    def check(self, call: Call) -> None:
+        with self._lock:
+            self._writes += call.is_write
+            self.has_come = self.has_come or (call.is_write and self._is_last(self._writes, call.key))
+        if self.has_come:
+            raise Died(f"at {call.name} {call.key}")
+
+
+class MortalStore(WrappingStore):
+    def __init__(self, inner: ObjectStore, fate: Fate) -> None:
+        super().__init__(inner)
+        self._fate = fate
+
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
+        self._fate.check(call)
+        return await perform()
+
+
+def _run_until(world: World, spark: SparkSession, fate: Fate) -> None:
+    """A run whose driver and catalog server share one life."""
+
+    def opened() -> ObjectStore:
+        return MortalStore(connect(world.settings, SystemClock()), fate)
+
+    catalog = partial(open_catalog, world.settings, store=opened())
+    try:
+        world.run(spark, MAINTAIN, store=opened(), connect_store=opened, open_catalog=catalog)
+    except BaseException:
+        if not fate.has_come:
+            raise
+
+
+class IcebergTable:
+    """What dies with the run does not wait long for an answer."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world = world
+        self._name = name
+        self._rows = 0
+        waits = {"num-retries": "1", "min-wait-ms": "10", "max-wait-ms": "10"}
+        with connected(world) as catalog:
+            make_small_files(
+                catalog, name, 0, **{f"commit.status-check.{name}": value for name, value in waits.items()}
+            )
+
+    def grow(self) -> None:
+        with connected(self._world) as catalog:
+            table = catalog.load_table(f"sales.{self._name}")
+            for number in range(self._rows, self._rows + 4):
+                table.append(small_rows([number]))
+        self._rows += 4
+
+    def check(self, *, is_compacted: bool) -> None:
+        """Its rows are there, and it is compacted if it must be: what failed is tried again after an hour only."""
+        with connected(self._world) as catalog:
+            table = catalog.load_table(f"sales.{self._name}")
+            assert hashes(table)["main"] == row_hash(small_rows(range(self._rows)))
+            assert not is_compacted or len(list(table.scan().plan_files())) == 1
+
+
+class DeltaTable:
+    def __init__(self, world: World, spark: SparkSession, name: str) -> None:
+        self._world = world
+        self._spark = spark
+        self._name = name
+        self._rows = 0
+        with open_catalog(world.settings) as connection:
+            create_table(spark, connection, name)
+
+    def grow(self) -> None:
+        for number in range(self._rows, self._rows + 4):
+            append_file(self._world, self._name, [number])
+        self._rows += 4
+
+    def check(self, *, is_compacted: bool) -> None:
+        with open_catalog(self._world.settings) as connection:
+            delta = DeltaOnSpark(self._world, self._spark, connection, self._name)
+            assert sorted(row[0] for row in delta.rows("id")) == list(range(self._rows))
+            assert not is_compacted or delta.count_files() == 1
+
+
+def _made(form: Format, world: World, spark: SparkSession, name: str = "t") -> IcebergTable | DeltaTable:
+    """A table with a few small files."""
+    table = IcebergTable(world, name) if form == "iceberg" else DeltaTable(world, spark, name)
+    table.grow()
+    return table
+
+
+def _is_number(last: int, write: int, _: str) -> bool:
+    return write == last
+
+
+def _check_settled(world: World, spark: SparkSession) -> None:
+    assert all(run.is_over for run in world.wait(list_runs(world.lake)))
+    assert NOT_DONE.isdisjoint(row["state"] for row in world.dataset(spark, "maintenance"))
+
+
+def test_a_delta_commit_whose_run_died_is_complete_and_settled(world: World, spark: SparkSession) -> None:
+    """The run dies before it writes down that its commit is done."""
+    table = _made("delta", world, spark)
+    set_policy(world, EAGER)
+    measured(world, spark)
+
+    _run_until(world, spark, Fate(lambda _, key: "000000-end" in key))
+    world.run(spark, MAINTAIN, open_catalog=opener(world))
+
+    table.check(is_compacted=True)
+    _check_settled(world, spark)
+    settled = [row for row in world.dataset(spark, "maintenance") if row["settled_by"]]
+    assert [(row["operation"], row["state"], row["files_after"]) for row in settled] == [("compaction", "done", 1)]
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("form", ["iceberg", "delta"])
+def test_a_run_that_dies_at_any_write_is_settled_and_finished_by_the_next(
+    world: World, spark: SparkSession, form: Format
+) -> None:
+    """Each death is that of a run on a table of its own."""
+    set_policy(world, EAGER)
+    tables = []
+    for number in range(1, WRITES_MAX):
+        tables.append(_made(form, world, spark, f"t{number}"))
+        measured(world, spark)
+        fate = Fate(partial(_is_number, number))
+
+        _run_until(world, spark, fate)
+        world.run(spark, MAINTAIN, open_catalog=opener(world))
+
+        tables[-1].check(is_compacted=not fate.has_come)
+        _check_settled(world, spark)
+        if not fate.has_come:
+            break
+    assert len(tables) < WRITES_MAX - 1
+    world.run(spark, MAINTAIN, open_catalog=opener(world), clock=LaterClock())
+    for table in tables:
+        table.check(is_compacted=True)
+
+
+STEPS: Final = {
+    "iceberg": (("driver", "plan.json"), ("server", "iceberg_pointers/"), ("driver", "maintenance/killed/end.json")),
+    "delta": (("driver", "000000-begin"), ("server", "delta_tables/"), ("driver", "000000-end")),
+}
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("form", "who", "step"), [(form, *step) for form, steps in STEPS.items() for step in steps])
+def test_the_run_after_a_killed_driver_settles_it_and_finishes_the_work(
+    world: World, spark: SparkSession, form: Format, who: str, step: str, when: str
+) -> None:
+    table = _made(form, world, spark)
+    set_policy(world, EAGER)
+    measured(world, spark)
+    command = [sys.executable, "-m", "tests.pipeline.killed_maintenance", world.settings.store, form]
+
+    killed = subprocess.run(
+        [*command, who, when, step], cwd=ROOT, capture_output=True, text=True, timeout=400, check=False
+    )
+    world.run(spark, MAINTAIN, open_catalog=opener(world))
+
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2_000:]
+    table.check(is_compacted=False)
+    _check_settled(world, spark)
+    world.run(spark, MAINTAIN, open_catalog=opener(world), clock=LaterClock())
+    table.check(is_compacted=True)
+    of_killed = [row["state"] for row in world.dataset(spark, "maintenance") if row["run"] == "killed"]
+    is_committed = (who, when) == ("server", "after") or "end" in step
+    assert ("done" in of_killed) == is_committed
