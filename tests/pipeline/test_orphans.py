@@ -9,7 +9,8 @@ from sandur.catalog.maintenance.policies import Policy
 from sandur.errors import Conflict
 from sandur.operations.janitors.lease import Lease, LeaseRecord
 from sandur.operations.maintenance.orphans import Outcome
-from sandur.pipeline.maintenance.orphans import begin, identifier_of, listing, result_of, vacuum
+from sandur.pipeline.maintenance.evidence import identifier_of
+from sandur.pipeline.maintenance.orphans import begin, listing, result_of, vacuum
 from sandur.pipeline.runs import LEASE_KIND, PipelineLease
 from tests.operations.delta_requests import create_managed
 from tests.operations.requests import content

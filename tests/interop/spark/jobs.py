@@ -15,6 +15,7 @@ from sandur.clock import SystemClock
 from sandur.operations.tables.names import resolve_name
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.maintenance import orphans
+from sandur.pipeline.maintenance.engine import SparkTable
 from sandur.settings import Settings
 
 
@@ -143,7 +144,7 @@ def remove_orphans(
         health = TableHealth(uuid=found.uuid, catalog="main", namespace=namespace, name=table, format="iceberg")
         result = orphans.remove_orphans(
             orphans.begin(blocking, run, lambda: None),
-            orphans.OrphanTable(spark, "sandur", f"{namespace}.{table}"),
+            SparkTable(spark, "sandur", f"sandur.{namespace}.{table}", f"{namespace}.{table}"),
             health,
             Policy(orphans=Orphans(share_max=share_max)),
         )

@@ -30,7 +30,7 @@ from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.maintenance.delta import DeltaMaintenance
 from sandur.pipeline.maintenance.engine import Engine, session_refusal
 from sandur.pipeline.maintenance.iceberg import IcebergTable
-from sandur.pipeline.maintenance.orphans import OrphanTable, begin, remove_orphans, vacuum, why_files_stay
+from sandur.pipeline.maintenance.orphans import begin, remove_orphans, vacuum, why_files_stay
 from sandur.pipeline.maintenance.runner import Runner, TableWork
 from sandur.pipeline.maintenance.settle import settle_runs
 from sandur.pipeline.publishing import DatasetUpdate, Publication
@@ -181,9 +181,7 @@ class _Performer:
     def _delete(self, work: TableWork, operation: Operation) -> OperationResult:
         if operation == "vacuum":
             return vacuum(self._removal, work.health, work.merged.policy)
-        table = self._engine.table(work.health)
-        named = OrphanTable(table.session, table.catalog, table.argument)
-        return remove_orphans(self._removal, named, work.health, work.merged.policy)
+        return remove_orphans(self._removal, self._engine.table(work.health), work.health, work.merged.policy)
 
     def _sharing(self, health: TableHealth, location: str) -> str:
         """Why files of a table may belong to others, too (O8); empty if they do not."""

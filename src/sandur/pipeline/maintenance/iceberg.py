@@ -13,7 +13,7 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import RemoveSnapshots
 from sandur.operations.tables.commit import commit_table
 from sandur.pipeline.blocking_lake import BlockingLake
-from sandur.pipeline.maintenance.engine import SPARK_ERRORS, Engine, is_conflict
+from sandur.pipeline.maintenance.engine import SPARK_ERRORS, Engine, is_conflict, quoted_text
 from sandur.pipeline.maintenance.evidence import (
     RowsDiffer,
     identifier_of,
@@ -77,7 +77,7 @@ class IcebergTable:
         arguments = {"options": _map(compaction_options(policy, conflicts))}
         if policy.strategy != "binpack" and policy.sort_order:
             order = policy.sort_order if policy.strategy == "sort" else f"zorder({policy.sort_order})"
-            arguments |= {"strategy": _text("sort"), "sort_order": _text(order)}
+            arguments |= {"strategy": quoted_text("sort"), "sort_order": quoted_text(order)}
         self._call("rewrite_data_files", arguments)
 
     def _merge_deletes(self) -> None:
@@ -162,7 +162,7 @@ class IcebergTable:
             return "a branch or tag has an age of its own, which Iceberg would end"
         outside = self._spark.session.sql(
             f"SELECT first(file_path) FROM {self._spark.full_name}.all_files "  # noqa: S608 - names in quotes
-            f"WHERE NOT startswith(file_path, {_text(metadata.location.rstrip('/') + '/')})"
+            f"WHERE NOT startswith(file_path, {quoted_text(metadata.location.rstrip('/') + '/')})"
         ).collect()[0][0]
         return f"{outside} is not below the table's location" if outside else ""
 
@@ -179,7 +179,7 @@ class IcebergTable:
     def _call(self, procedure: str, arguments: Mapping[str, str]) -> dict[str, Any]:
         """Call a procedure of Iceberg; returns the row of its answer."""
         given = ", ".join(f"{name} => {value}" for name, value in arguments.items())
-        named = f"table => {_text(self._spark.argument)}" + (f", {given}" if given else "")
+        named = f"table => {quoted_text(self._spark.argument)}" + (f", {given}" if given else "")
         rows = self._spark.session.sql(f"CALL {self._spark.catalog}.system.{procedure}({named})").collect()
         return rows[0].asDict() if rows else {}
 
@@ -235,9 +235,4 @@ def _ages_references(metadata: TableMetadata) -> bool:
 
 
 def _map(options: Mapping[str, str]) -> str:
-    return "map(" + ", ".join(f"{_text(name)}, {_text(value)}" for name, value in options.items()) + ")"
-
-
-def _text(value: str) -> str:
-    """A string of Spark SQL, in which a backslash starts an escape."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return "map(" + ", ".join(f"{quoted_text(name)}, {quoted_text(value)}" for name, value in options.items()) + ")"

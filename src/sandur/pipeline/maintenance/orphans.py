@@ -13,7 +13,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from sandur.catalog.identifiers import Identifier
 from sandur.catalog.maintenance.health import TableHealth
 from sandur.catalog.maintenance.orphans import CONDEMNED_MAX, FoundFile
 from sandur.catalog.maintenance.policies import Policy
@@ -26,6 +25,8 @@ from sandur.operations.maintenance.orphans import OrphanRemoval, Outcome, TableF
 from sandur.operations.maintenance.references import WorkspaceReferences
 from sandur.operations.tables.documents import load_head
 from sandur.pipeline.blocking_lake import BlockingLake, lake_options
+from sandur.pipeline.maintenance.engine import SparkTable, quoted_text
+from sandur.pipeline.maintenance.evidence import identifier_of
 from sandur.pipeline.sources.range_reader import SandurFiles, read_frame
 from sandur.settings import seconds_of
 
@@ -34,14 +35,6 @@ SLACK: Final = 2
 
 _LISTED: Final = "file_path string, version string, size_bytes bigint, modified_ms bigint"
 _MISMATCH: Final = "Unable to determine whether certain files are orphan"
-
-
-class OrphanTable(NamedTuple):
-    """A table in a session: the catalog in Spark, and the name that procedures take."""
-
-    session: SparkSession
-    catalog: str
-    argument: str
 
 
 class PrefixMismatch(Exception):
@@ -70,7 +63,7 @@ def begin(blocking: BlockingLake, run: str, check_fence: Callable[[], None]) -> 
     return Run(blocking, run, check_fence, WorkspaceReferences(blocking.lake), DeltaClones(blocking.lake))
 
 
-def remove_orphans(run: Run, table: OrphanTable, health: TableHealth, policy: Policy) -> OperationResult:
+def remove_orphans(run: Run, table: SparkTable, health: TableHealth, policy: Policy) -> OperationResult:
     """Delete what earlier runs condemned in an Iceberg table, then condemn what Iceberg finds now."""
     blocking, name = run.blocking, identifier_of(health)
     removal = run.removal(IcebergFiles(blocking.lake, run.references, run.clones))
@@ -108,10 +101,6 @@ def vacuum(run: Run, health: TableHealth, policy: Policy) -> OperationResult:
     deleted = run.blocking.wait(removal.delete(health.uuid, name, policy.orphans))
     found = run.blocking.wait(removal.condemn(health.uuid, name, policy.orphans))
     return result_of(deleted, found)
-
-
-def identifier_of(health: TableHealth) -> Identifier:
-    return Identifier(health.catalog, tuple(health.namespace.split(".")), health.name)
 
 
 def result_of(deleted: Outcome, found: Outcome) -> OperationResult:
@@ -158,7 +147,7 @@ def listing(spark: SparkSession, blocking: BlockingLake, place: str) -> DataFram
 
 
 def find_orphans(
-    table: OrphanTable, listed: DataFrame, place: str, policy: Policy, *, now_ms: int
+    table: SparkTable, listed: DataFrame, place: str, policy: Policy, *, now_ms: int
 ) -> tuple[int, Sequence[FoundFile]]:
     """The number of all files, and those that Iceberg finds no reference to; raises PrefixMismatch."""
     view = f"listed_{now_ms}_{abs(hash(place))}"
@@ -167,11 +156,11 @@ def find_orphans(
     before_ms = now_ms - seconds_of(policy.orphans.age) * 1_000
     # The location ends with a slash: for Iceberg it is the beginning of a text, and `t1` would match `t10/…`.
     arguments = {
-        "table": _text(table.argument),
+        "table": quoted_text(table.argument),
         "older_than": f"timestamp_millis({before_ms})",
-        "location": _text(f"{place}/"),
+        "location": quoted_text(f"{place}/"),
         "dry_run": "true",
-        "file_list_view": _text(view),
+        "file_list_view": quoted_text(view),
         "prefix_mismatch_mode": "'ERROR'",
         "equal_schemes": "map('s3a,s3n', 's3', 'abfss,wasb,wasbs', 'abfs', 'gcs', 'gs')",
     }
@@ -188,8 +177,3 @@ def find_orphans(
         raise
     finally:
         table.session.catalog.dropTempView(view)
-
-
-def _text(value: str) -> str:
-    """A string of Spark SQL, in which a backslash starts an escape."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
