@@ -109,7 +109,7 @@ async def make_scene(client: httpx.AsyncClient, store: ObjectStore, *, subscribe
 
 
 async def _made(client: httpx.AsyncClient, path: str, body: Mapping[str, object]) -> dict[str, Any]:
-    answer = await client.post(path, json=body)
+    answer = await client.post(path, json=body, headers={"User-Agent": EVIL})
     assert answer.status_code < 300, answer.text
     return answer.json()  # type: ignore[no-any-return] # An object of JSON.
 

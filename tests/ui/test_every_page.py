@@ -96,6 +96,9 @@ async def test_names_and_texts_are_shown_as_they_are(place: Place) -> None:
     table = parse((await place.client.get(f"{place.scene.pages()[8]}")).text)
     listed = parse((await place.client.get(DATA)).text)
 
+    # The client of the commit that added no snapshot says who it is only in its header.
+    timeline = parse((await place.client.get(f"{place.scene.pages()[8]}/timeline")).text)
+    assert EVIL[:60] in next(row for row in timeline.rows() if len(row) == 11)[3]
     # The page shows the text with its brackets, and the parser found no element in it.
     assert EVIL in table.text
     assert EVIL in listed.text

@@ -11,7 +11,7 @@ from tests.server.conftest import Catalogs
 from tests.server.logins import SECURED, bearer, make_principal
 from tests.server.requests import create_table
 from tests.ui.html import parse
-from tests.ui.scene import DATA, LEVEL, TABLE, TABLE_PAGE, Scene, make_scene, segment
+from tests.ui.scene import DATA, EVIL, LEVEL, TABLE, TABLE_PAGE, Scene, make_scene, segment
 
 OWN = "/api/sandur/v1"
 
@@ -53,6 +53,15 @@ async def test_without_a_session_every_page_leads_to_the_login(place: Place) -> 
 
         assert answer.status_code == 401, path
         assert parse(answer.text).one("h1").text == "Log in to see this page"
+
+
+@pytest.mark.parametrize("kind", ["principals", "groups"])
+async def test_no_name_of_a_principal_or_group_has_markup(place: Place, kind: str) -> None:
+    made = await place.client.post(f"{OWN}/{kind}", json={"name": EVIL})
+    change = {"changes": [{"principal": EVIL, "add": ["SELECT"]}]}
+    granted = await place.client.patch(f"{OWN}/grants/catalog/main", json=change)
+
+    assert (made.status_code, granted.status_code // 100) == (400, 4)
 
 
 async def test_the_owner_of_everything_sees_every_page(place: Place) -> None:

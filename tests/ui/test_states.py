@@ -1,5 +1,6 @@
 """Every state that a page can be in, besides the usual one: empty, stale, gone, refused, unavailable, unknown."""
 
+import asyncio
 import datetime as dt
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,7 @@ from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.wrapping_store import Call as StoreCall
 from tests.fakes.wrapping_store import WrappingStore
 from tests.server.conftest import Catalogs, with_plain_names
-from tests.server.requests import create_table, set_properties
+from tests.server.requests import add_snapshot, create_table, set_properties
 from tests.ui.html import Element, parse
 from tests.ui.published import publish
 
@@ -171,6 +172,27 @@ class BrokenStore(WrappingStore):
         if self.is_broken:
             raise Unavailable("the disk is gone")
         return await perform()
+
+
+class HangingStore(WrappingStore):
+    """A store that never answers reads of manifest lists."""
+
+    async def _around(self, call: StoreCall, perform: Callable[[], Any]) -> Any:
+        if call.key.endswith(".avro"):
+            await asyncio.Event().wait()
+        return await perform()
+
+
+@pytest.mark.slow
+async def test_a_page_that_takes_too_long_is_cut(catalogs: Catalogs) -> None:
+    """It takes the ten seconds after which the page is cut."""
+    client = await catalogs.open(HangingStore(MemoryStore()))
+    metadata = await make_table(client)
+    (await client.post("/v1/namespaces/ns/tables/t", json=add_snapshot(metadata))).raise_for_status()
+
+    page = await get(client, f"{TABLE}/files", 503)
+
+    assert "took more than 10 seconds" in page.text
 
 
 async def test_when_the_store_is_down_the_page_has_the_request_id_and_a_way_back(catalogs: Catalogs) -> None:
