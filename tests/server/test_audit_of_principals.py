@@ -116,6 +116,24 @@ async def test_the_token_of_a_removed_principal_is_recorded_as_unauthenticated(
     assert (record.kind, record.decision, record.reason) == ("unauthenticated", "denied", "unauthenticated")
 
 
+@pytest.mark.parametrize(
+    ("name", "detail"),
+    [
+        ("admin", "failed login as admin"),
+        ("ADMIN", "failed login as admin"),
+        ("s3cr3t", "failed login as an unknown client"),
+    ],
+)
+async def test_the_trail_says_whose_secret_was_guessed(server: AuditedServer, name: str, detail: str) -> None:
+    """But not what was sent as a name, which may be a secret."""
+    form = {"grant_type": "client_credentials", "client_id": name, "client_secret": "wrong"}
+
+    await server.client.post(TOKENS, data=form)
+
+    record = await server.last()
+    assert (record.decision, record.status, record.reason, record.detail) == ("denied", 401, "unauthenticated", detail)
+
+
 async def test_a_login_names_the_principal_and_a_failed_one_its_reason(server: AuditedServer) -> None:
     await bearer(server.client)
     done = await server.last()

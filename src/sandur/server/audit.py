@@ -321,7 +321,7 @@ def _undecided(ended: Exchange) -> AuditedDecision:
 
 def _denial_text(ended: Exchange) -> str:
     """The text of the answer, without what it quotes of the request's headers."""
-    text = str(ended.error)
+    text = str(ended.error) if ended.error else ended.notes.failed_login if ended.notes else ""
     for value in ended.headers.values():
         for part in value.decode("latin-1").split(" "):
             if len(part) >= _QUOTED_CHARS_MIN:

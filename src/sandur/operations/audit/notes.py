@@ -18,6 +18,7 @@ class Notes(msgspec.Struct, gc=False):
     credentials: AuditedCredentials | None = None
     is_replay: bool = False
     logged_in: Caller | None = None
+    failed_login: str = ""
 
 
 NO_NOTES: Final = Notes()
@@ -60,6 +61,12 @@ def note_login(caller: Caller) -> None:
     """Note that the request, which had no token, got one for this caller."""
     if notes := _notes():
         notes.logged_in = caller
+
+
+def note_failed_login(name: str) -> None:
+    """Note that a login as this principal failed. A name that no principal has may be a secret in the wrong place."""
+    if notes := _notes():
+        notes.failed_login = f"failed login as {name}" if name else "failed login as an unknown client"
 
 
 def note_changes(changes: Sequence[AuditedChange]) -> None:

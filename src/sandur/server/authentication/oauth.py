@@ -16,6 +16,7 @@ from sandur.catalog.security.privileges import IMPERSONATE
 from sandur.catalog.security.tokens import read_header, read_issuer, read_subject, verify_own
 from sandur.errors import BadRequest, Unauthenticated
 from sandur.operations.access import Security
+from sandur.operations.audit.notes import note_failed_login
 from sandur.operations.caches import LruCache
 from sandur.operations.identity.credentials import API_KEY_PREFIX, SECRET_CHARS_MAX, matching_secret
 from sandur.operations.lake import Lake
@@ -183,6 +184,7 @@ async def _authenticated(call: Call, lake: Lake, client: _Client) -> Principal:
     found = await matching_secret(client.secret, secrets, lake.clock.now_ms())
     if principal is None or found is None or principal.disabled:
         failures.note(who)
+        note_failed_login(principal.name if principal else "")
         raise _invalid_client("the client is unknown or its secret is wrong")
     return principal
 
