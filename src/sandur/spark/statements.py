@@ -170,13 +170,13 @@ def _create_in_session(spark: "SparkSession", parsed: Parsed) -> None:
         raise AlreadyExists(f"Table already exists: {name}", subject="table")
     location = parsed.location or _warehouse_location(spark, parsed.name)
     create_by_path(spark, location, parsed.definition)
-    spark.sql(f"CREATE TABLE {name} USING delta LOCATION {_literal(location)}")
+    spark.sql(f"CREATE TABLE {name} USING delta LOCATION {quoted_text(location)}")
     is_managed = parsed.location is None and not parsed.is_external
     if is_managed or parsed.definition.comment:
         _describe_in_session(spark, name, parsed.definition.comment, is_managed=is_managed)
 
 
-def _literal(text: str) -> str:
+def quoted_text(text: str) -> str:
     """A string of Spark SQL, in which a backslash starts an escape."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 

@@ -91,10 +91,7 @@ def _problems(ended: Sequence[OperationRecord]) -> Sequence[str]:
 def _carry_out(context: JobContext, planned: PlannedRun) -> Sequence[OperationRecord]:
     if context.open_catalog is None:
         raise Unfit("maintenance needs a catalog server for Spark: start it with sandur maintain or sandur run")
-    with (
-        context.open_catalog(context.run_id) as connection,
-        context.another_lake() as shared,
-    ):
+    with context.open_catalog(context.run_id) as connection, context.another_lake() as shared:
         engine = _engine(context, planned, connection)
         records = RunRecords(context.lake, context.run_id)
         policies = {uuid: state.merged for uuid, state in planned.states.items()}
@@ -261,19 +258,9 @@ def _row(record: OperationRecord) -> Mapping[str, Any]:
 
 
 def _skipped_row(run: str, number: int, skipped: SkippedRecord) -> Mapping[str, Any]:
-    record = OperationRecord(
-        run=run,
-        number=number,
-        uuid=skipped.uuid,
-        catalog=skipped.catalog,
-        namespace=skipped.namespace,
-        name=skipped.name,
-        format=skipped.format,
-        operation=skipped.operation or "compaction",
-        state="skipped",
-        reason=skipped.reason,
-        attempts=0,
-    )
+    known = {name: getattr(skipped, name) for name in ("uuid", "catalog", "namespace", "name", "format", "reason")}
+    operation = skipped.operation or "compaction"
+    record = OperationRecord(run=run, number=number, operation=operation, state="skipped", attempts=0, **known)
     return _row(record)
 
 

@@ -243,8 +243,3 @@ SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
 
 def _quoted(part: str) -> str:
     return f"`{part.replace('`', '``')}`"
-
-
-def quoted_text(value: str) -> str:
-    """A string of Spark SQL, in which a backslash starts an escape."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -13,7 +13,7 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import RemoveSnapshots
 from sandur.operations.tables.commit import commit_table
 from sandur.pipeline.blocking_lake import BlockingLake
-from sandur.pipeline.maintenance.engine import SPARK_ERRORS, Engine, is_conflict, quoted_text
+from sandur.pipeline.maintenance.engine import SPARK_ERRORS, Engine, is_conflict
 from sandur.pipeline.maintenance.evidence import (
     RowsDiffer,
     identifier_of,
@@ -24,6 +24,7 @@ from sandur.pipeline.maintenance.evidence import (
     roll_back,
     rows_differ,
 )
+from sandur.spark.statements import quoted_text
 
 COMMITS_MAX: Final = 10
 """The most commits of one rewrite: a writer that is faster costs a part of the work, not all of it."""

@@ -25,10 +25,11 @@ from sandur.operations.maintenance.orphans import OrphanRemoval, Outcome, TableF
 from sandur.operations.maintenance.references import WorkspaceReferences
 from sandur.operations.tables.documents import load_head
 from sandur.pipeline.blocking_lake import BlockingLake, lake_options
-from sandur.pipeline.maintenance.engine import SparkTable, quoted_text
+from sandur.pipeline.maintenance.engine import SparkTable
 from sandur.pipeline.maintenance.evidence import identifier_of
 from sandur.pipeline.sources.range_reader import SandurFiles, read_frame
 from sandur.settings import seconds_of
+from sandur.spark.statements import quoted_text
 
 SLACK: Final = 2
 """Candidates that are collected for each file that may be condemned: other tables may refer to some of them."""
