@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
@@ -23,6 +24,8 @@ from sandur.spark.sessions import Connection
 from tests.pipeline.world import World
 
 SCHEMA = pa.schema({"id": pa.int64(), "text": pa.string()})
+FASTER = (CommitFailedException, ValidationException)
+"""What PyIceberg raises if another writer was faster; nothing of the commit is visible."""
 EAGER: dict[str, Any] = {
     "mode": "run",
     "quiet": "PT0S",

@@ -23,7 +23,6 @@ import deltalake
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException
 from pyspark.sql import SparkSession
 
 from sandur.cli.catalog_server import open_catalog
@@ -39,7 +38,7 @@ from sandur.settings import Settings
 from sandur.spark.sessions import Connection
 from tests.pipeline.conftest import OPTIONS
 from tests.pipeline.delta_tables import DeltaOnSpark, create_table, record_of, register_by_delta_rs
-from tests.pipeline.maintained import SCHEMA, connected, opener, set_policy
+from tests.pipeline.maintained import FASTER, SCHEMA, connected, opener, set_policy
 from tests.pipeline.world import World
 
 Rows = Mapping[int, str]
@@ -102,7 +101,7 @@ class _Iceberg:
         assert snapshot
         try:
             table.manage_snapshots().create_tag(snapshot.snapshot_id, tag).commit()
-        except CommitFailedException as error:
+        except FASTER as error:
             raise Lost from error
 
     def unreachable(self, name: str) -> set[str]:
@@ -136,7 +135,7 @@ class PyIceberg(_Iceberg):
     def _commit(self, name: str, change: Callable[[Any], object]) -> None:
         try:
             change(self._catalog.load_table(f"sales.{name}"))
-        except CommitFailedException as error:
+        except FASTER as error:
             raise Lost from error
 
 

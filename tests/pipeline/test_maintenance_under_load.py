@@ -10,7 +10,6 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException
 from pyspark.sql import SparkSession
 
 from sandur.cli.catalog_server import open_catalog
@@ -25,6 +24,7 @@ from sandur.storage.locations import connect
 from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.pipeline.maintained import (
     EAGER,
+    FASTER,
     SCHEMA,
     connected,
     hashes,
@@ -81,7 +81,7 @@ def _appending(catalog: Catalog, name: str) -> Callable[[int], None]:
             table = catalog.load_table(f"sales.{name}")
             try:
                 table.append(pa.table({"id": [number], "text": ["new"]}, schema=SCHEMA))
-            except CommitFailedException:
+            except FASTER:
                 continue
             return
         raise AssertionError("the writer was blocked")
@@ -97,7 +97,7 @@ def _upserting(catalog: Catalog, name: str) -> Callable[[int], None]:
         for _ in range(TRIES_MAX):
             try:
                 catalog.load_table(f"sales.{name}").upsert(rows, join_cols=["id"])
-            except CommitFailedException:
+            except FASTER:
                 continue
             return
         raise AssertionError("the writer was blocked")
