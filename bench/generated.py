@@ -125,6 +125,12 @@ def _uuid(number: int) -> str:
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-8{text[17:20]}-{text[20:32]}"
 
 
+def _summary(number: int) -> dict[str, str]:
+    """Totals of large files: no manifest has to be opened to see that compaction does not pay."""
+    totals = {"total-records": number, "total-data-files": number, "total-files-size": number << 30}
+    return {"operation": "append", "total-delete-files": "0"} | {name: str(total) for name, total in totals.items()}
+
+
 def _metadata(uuid: str, location: str) -> bytes:
     snapshots = [
         {
@@ -132,7 +138,7 @@ def _metadata(uuid: str, location: str) -> bytes:
             "sequence-number": number,
             "timestamp-ms": START_MS + number,
             "manifest-list": f"{location}/metadata/snap-{number}.avro",
-            "summary": {"operation": "append", "total-records": str(number), "total-data-files": str(number)},
+            "summary": _summary(number),
             "schema-id": 0,
         }
         for number in range(1, 11)

@@ -24,6 +24,7 @@ MEASURED: Final[Mapping[str, Sequence[str]]] = {
     "delta": _SERVED,
     "events": ("operations/event_feed", "server"),
     "grpc": ("server/grpc", "v1"),
+    "health": ("catalog/maintenance", "operations/maintenance", "pipeline"),
     "iceberg_commit": ("iceberg",),
     "lineage": ("operations/lineage", "server"),
     "maintenance": ("catalog/maintenance", "operations/maintenance", "pipeline"),
