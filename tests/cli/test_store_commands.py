@@ -70,7 +70,7 @@ def test_a_backup_is_restored_into_another_folder_and_verified(user: User, store
 
 
 def test_a_store_that_was_copied_to_another_folder_works_on(user: User, store: Path, tmp_path: Path) -> None:
-    """Tables stay where they are; new ones lie in the new place."""
+    """Tables stay where they are."""
     moved = tmp_path / "moved"
     shutil.copytree(store, moved)
     config = tmp_path / "sandur.toml"
