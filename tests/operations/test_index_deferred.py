@@ -1,19 +1,29 @@
 """Commits that change the entry of a table share a mark, and the index is updated once for all of them."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import names_scope
-from sandur.errors import Unavailable
+from sandur.errors import OutcomeUnknown, Unavailable
 from sandur.operations.counters import INDEX_UPDATES, Counters
 from sandur.operations.index import update
 from sandur.operations.index.lists import read_page
 from sandur.operations.index.update import DeferredUpdate
 from sandur.operations.lake import Lake
+from sandur.operations.tables.commit import commit_table
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
+from tests.fakes.wrapping_store import Call, WrappingStore
+from tests.operations.batches import together, warm
 from tests.operations.hooked_store import HookedStore
 from tests.operations.lakes import make_lake, put_name
+from tests.operations.requests import commit, create, identifier_of, request, set_property, set_up_catalog
+
+T = TypeVar("T")
 
 TABLE = Identifier("main", ("a",), "t")
 SCOPE = names_scope(Namespace("main", ("a",)))
@@ -106,3 +116,39 @@ async def test_a_commit_that_never_ends_leaves_its_mark_and_no_other_commit_join
 
     assert following is not lost
     assert [key.rsplit("/", 1)[1] for key in await marks(lake)] == [lost.mark]
+
+
+class _LateSwaps(WrappingStore):
+    """Once armed, swaps of pointers get no answer and are held back."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        super().__init__(inner)
+        self.is_armed = False
+        self.held: list[Callable[[], Awaitable[object]]] = []
+
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
+        if self.is_armed and call.name == "put" and "/iceberg_pointers/" in call.key:
+            self.held.append(perform)
+            raise OutcomeUnknown(f"object {call.key}: no answer")
+        return await perform()
+
+
+@pytest.mark.parametrize("together_with", [0, 2])
+async def test_the_mark_of_a_commit_that_may_still_be_made_stays(together_with: int) -> None:
+    """I1: alone, and in a batch. Without the mark, lists would show the old properties until a rebuild."""
+    store = _LateSwaps(MemoryStore(clock=FixedClock()))
+    lake, table = make_lake(store), identifier_of("t")
+    await set_up_catalog(lake)
+    await create(lake, "t")
+    await warm(lake, table)
+    store.is_armed = True
+
+    change = commit(set_property("a", "1"))
+    sent = [commit_table(lake, table, change, request(str(number))) for number in range(1 + together_with)]
+    answers = await together(lake, table, sent)
+    await lake.background.drain()
+    left = await marks(lake)
+    await store.held[0]()
+
+    assert {type(one) for one in answers} == {OutcomeUnknown}
+    assert len(left) == 1

@@ -425,8 +425,12 @@ class ListUpdate:
         if self._update is None and _listed_fields(before) != _listed_fields(after):
             self._update = await begin_deferred_update(self._lake, self._identifier)
 
+    def leave(self) -> None:
+        """The commit may still be made: the mark stays, until a janitor updates the entry."""
+        self._update = None
+
     def end(self) -> None:
-        """The commit has ended, in any way: the mark is no longer needed for it."""
+        """The commit has ended, in any other way: the mark is no longer needed for it."""
         if self._update:
             self._update.end()
             self._update = None

@@ -15,7 +15,7 @@ import msgspec
 from sandur.catalog.record_versions import WITH_BATCHES
 from sandur.catalog.records import PASSED_MAX
 from sandur.catalog.security.manifest import Authority
-from sandur.errors import Invalid, SandurError, SwapLost
+from sandur.errors import Invalid, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations.access import Security, check_names
 from sandur.operations.commit_queues import CommitQueue, Waiting
 from sandur.operations.counters import COMMIT_ATTEMPTS, COMMIT_OUTCOMES, Counters, count_commit
@@ -212,6 +212,9 @@ class Batch(Generic[M]):
                     member.commit.uncertain.append(tried_of(member.draft.head))
             return
         except SandurError as error:  # B8: it may still be made.
+            if isinstance(error, OutcomeUnknown):
+                for member in ready:
+                    member.commit.listing.leave()
             self._fail(ready, error)
             return
         cache_document(lake, self._first.family, last.document)

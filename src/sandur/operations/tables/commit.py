@@ -17,7 +17,18 @@ from sandur.catalog import locations
 from sandur.catalog.identifiers import Identifier, checked_identifier
 from sandur.catalog.records import AttemptedFile, Head, Pointer, Request
 from sandur.catalog.security.manifest import Authority
-from sandur.errors import Busy, Conflict, Forbidden, Hidden, Invalid, Renamed, SandurError, SwapLost, Unauthenticated
+from sandur.errors import (
+    Busy,
+    Conflict,
+    Forbidden,
+    Hidden,
+    Invalid,
+    OutcomeUnknown,
+    Renamed,
+    SandurError,
+    SwapLost,
+    Unauthenticated,
+)
 from sandur.iceberg.requests import AssertCreate, TableCommit
 from sandur.iceberg.table_commit import deletes_old_files
 from sandur.operations.access import name_chain, read_authority, record_chain, require
@@ -144,6 +155,8 @@ class Commit(Generic[M]):
             return await self._run(None, queue)
         except SandurError as error:
             lake.feature(Counters).add(COMMIT_OUTCOMES, outcome_of(error))
+            if isinstance(error, OutcomeUnknown):
+                self.listing.leave()
             # The claim names every file of this request, also one whose swap may still be applied (C4, C5).
             if self.claim:
                 await self.claim.release()
