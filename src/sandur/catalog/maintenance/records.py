@@ -18,7 +18,6 @@ from sandur.catalog.maintenance.plan import Account, Past, Plan, Skipped, Work, 
 from sandur.catalog.maintenance.policies import MergedPolicy
 
 State = Literal["planned", "running", "done", "skipped", "conflict", "failed", "cancelled"]
-ENDED: Final[frozenset[State]] = frozenset({"done", "skipped", "conflict", "failed", "cancelled"})
 
 REASON_CHARACTERS_MAX: Final = 1_000
 AT_INTERVALS: Final[frozenset[Operation]] = frozenset({"orphans", "statistics", "vacuum"})

@@ -5,7 +5,7 @@ the Iceberg REST specification, and refuses every other way to the data.
 """
 
 from collections.abc import Collection
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 import msgspec
 
@@ -23,7 +23,6 @@ MaskAction = Literal[
     "sha-256-global",
     "sha-256-query-local",
 ]
-ACTIONS: Final[tuple[MaskAction, ...]] = get_args(MaskAction)
 
 CAPABILITY: Final = "read-restrictions"
 """What a client declares if it applies row filters and column masks."""
