@@ -63,6 +63,13 @@ def test_the_site_has_every_page(site: Path) -> None:
     assert [page for page in pages if f'href="{page.as_posix()}"' not in start and page.name != "index.html"] == []
 
 
+def test_the_navigation_has_each_page_once() -> None:
+    listed = re.findall(r"(?m)^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+
+    assert len(listed) > 40
+    assert sorted({*listed}) == sorted(listed)
+
+
 def test_the_site_loads_nothing_from_other_servers(site: Path) -> None:
     found = {
         f"{path.relative_to(site)}: {address}"
