@@ -1,5 +1,6 @@
 """Authorization under races, retries and failures: nothing is allowed too long, and nothing hidden is revealed."""
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
@@ -10,10 +11,12 @@ from sandur.iceberg.requests import TableCommit
 from sandur.operations.containers.namespaces import (
     create_namespace,
 )
+from sandur.operations.idempotency import claim_for
 from sandur.operations.lake import Lake
 from sandur.operations.security import SecurityChange, SecurityEdit
 from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX
 from sandur.operations.tables.commit import commit_table
+from sandur.operations.tables.create import create_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.register import register_table
 from sandur.operations.tables.rename import rename
@@ -34,6 +37,7 @@ from tests.operations.requests import (
     identifier_of,
     load,
     set_property,
+    table,
 )
 
 
@@ -164,6 +168,65 @@ async def test_a_swap_that_would_follow_the_grants_too_late_reads_them_again(lak
     with pytest.raises(Forbidden, match="MODIFY"):
         await commit_table(by(lake, "ann", "updateTable"), T, append(1), request_of("ann", "commit"))
     assert not store.hooks
+
+
+async def test_a_transaction_that_would_follow_the_grants_too_late_reads_them_again(lake: Lake) -> None:
+    await enter(lake, "ann")
+    await grant(lake, "ann", "table", "main.a.t", "SELECT", "MODIFY")
+    store, clock = lake.store, lake.clock
+    assert isinstance(store, HookedStore)
+    assert isinstance(clock, FixedClock)
+    found = await lake.name(T).read()
+    assert found
+    other = make_lake(store, clock)
+
+    async def stall() -> None:
+        """The grants were read beside the pending changes, and the right is revoked before those are written."""
+        clock.advance(SWAP_DELAY_MS_MAX + 1)
+        await revoke(other, "ann", "table", "main.a.t", "MODIFY")
+
+    store.before("put", lake.layout.pointer(found.value.uuid), stall)
+
+    with pytest.raises(Forbidden, match="MODIFY"):
+        await commit_transaction(
+            by(lake, "ann", "commitTransaction"), "main", [(T, append(1))], request_of("ann", "transaction")
+        )
+    assert not store.hooks
+
+
+@pytest.mark.parametrize("what", ["create-table", "drop-table", "rename"])
+async def test_a_name_that_would_change_too_late_after_the_grants_were_read_is_authorized_again(
+    lake: Lake, what: str
+) -> None:
+    await enter(lake, "ann")
+    await grant(lake, "ann", "schema", "main.a", "CREATE TABLE", "MANAGE")
+    store, clock = lake.store, lake.clock
+    assert isinstance(store, HookedStore)
+    assert isinstance(clock, FixedClock)
+    other, sent = make_lake(store, clock), request_of("ann", what, "key")
+    claim = claim_for(lake, sent, what)._cell
+    assert claim
+
+    async def stall() -> None:
+        clock.advance(SWAP_DELAY_MS_MAX + 1)
+        await revoke(other, "ann", "schema", "main.a", "CREATE TABLE", "MANAGE")
+
+    store.before("put", claim.key, stall)
+
+    operations = {"create-table": "createTable", "drop-table": "dropTable", "rename": "renameTable"}
+    ann, target = by(lake, "ann", operations[what]), "u"
+    changes: dict[str, Callable[[], Awaitable[object]]] = {
+        "create-table": lambda: create_table(ann, NAMESPACE, table(target), sent),
+        "drop-table": lambda: drop_name(ann, T, kind="table", request=sent),
+        "rename": lambda: rename(ann, T, identifier_of(target), kind="table", request=sent),
+    }
+    with pytest.raises((Forbidden, Hidden)):
+        await changes[what]()
+    assert not store.hooks
+    await lake.background.drain()
+    assert await load(other, T)
+    with pytest.raises(NotFound):
+        await load(other, identifier_of("u"))
 
 
 async def test_grants_that_cannot_be_read_refuse_everything(lake: Lake) -> None:

@@ -16,7 +16,7 @@ from sandur.operations.index.truth import read_entries
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import receipt_key, tried_of
 from sandur.operations.tables.batch import BYTES_MAX
-from sandur.operations.tables.changes import TableChange
+from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX, TableChange
 from sandur.operations.tables.commit import Commit, commit_table
 from sandur.operations.tables.documents import TABLES, Document, LoadedTable
 from sandur.storage.memory import MemoryStore
@@ -27,6 +27,7 @@ from tests.fakes.spy_store import SpyStore
 from tests.operations.authorized_lakes import by, enter, lake_of_principals
 from tests.operations.batches import pointer_of, queued, remove_receipts, together, warm
 from tests.operations.collection import collect
+from tests.operations.hooked_store import HookedStore
 from tests.operations.invariants import all_receipts, check_invariants
 from tests.operations.janitor_runs import LONG_MS
 from tests.operations.lakes import make_lake, visit_marks
@@ -366,6 +367,42 @@ async def test_a_right_that_is_taken_while_the_files_are_written_ends_the_batch(
         ],
     )
 
+    assert isinstance(said[0], LoadedTable)
+    assert isinstance(said[1], Forbidden | Hidden)
+
+
+@pytest.mark.parametrize("stalls_at", ["files", "containers"])
+async def test_a_batch_that_would_follow_the_grants_too_late_reads_them_again(stalls_at: str) -> None:
+    """What revocation promises: the swap is sent within some seconds of the read of the grants, or they are read again.
+
+    After a change of grants, the containers of the table are read to decide, after the grants themselves.
+    """
+    lake = await lake_of_principals()
+    for name in ("ann", "bob"):
+        await enter(lake, name)
+        await grant(lake, name, "table", "main.a.t", "SELECT", "MODIFY")
+    await warm(lake, T)
+    store, clock = lake.store, lake.clock
+    assert isinstance(store, HookedStore)
+    assert isinstance(clock, FixedClock)
+    other = make_lake(store, clock)
+
+    async def stall() -> None:
+        clock.advance(SWAP_DELAY_MS_MAX + 1)
+        await revoke(other, "bob", "table", "main.a.t", "MODIFY")
+
+    key = {"files": lake.layout.name(T), "containers": lake.layout.namespace(T.namespace)}[stalls_at]
+    store.before({"files": "are_current", "containers": "get"}[stalls_at], key, stall)
+    said = await together(
+        lake,
+        T,
+        [
+            commit_table(by(lake, name, "updateTable"), T, commit(set_property(name, "1")), request_of(name, name))
+            for name in ("ann", "bob")
+        ],
+    )
+
+    assert not store.hooks
     assert isinstance(said[0], LoadedTable)
     assert isinstance(said[1], Forbidden | Hidden)
 

@@ -10,15 +10,18 @@ from msgspec.structs import replace
 
 from sandur.catalog.security.grants import EffectivePrivilege, GrantChange
 from sandur.catalog.security.manifest import Authority
-from sandur.catalog.security.privileges import SecurableType
+from sandur.catalog.security.privileges import Privilege, SecurableType
 from sandur.errors import Forbidden, Invalid, NotFound, SandurError, SwapLost, Unauthenticated
 from sandur.operations.access import Security
 from sandur.operations.lake import Lake
 from sandur.operations.security import SecurityChange, SecurityEdit, without_subject
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.operations.unity.grants import load_effective_privileges, load_grants, update_grants
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
+from tests.operations.authorized_lakes import NEEDS
 from tests.operations.hooked_store import HookedStore
 from tests.operations.lakes import make_lake
 from tests.operations.principals import ADMIN, GRANT, SHOW, acting, add_principals, grant, id_of, request_of, revoke
@@ -33,6 +36,7 @@ from tests.operations.requests import (
 )
 
 TABLE = "main.a.t"
+DROP, RENAME = NEEDS["dropTable"], NEEDS["renameTable"]
 
 
 @pytest.fixture
@@ -227,8 +231,8 @@ async def test_only_a_manager_sees_the_effective_privileges_of_others(lake: Lake
         await load_effective_privileges(acting(lake, ADMIN, SHOW), "table", TABLE, "nobody")
 
 
-async def fenced(lake: Lake, text: str = "fenced") -> None:
-    change = (GrantChange("reader", remove=("MODIFY",)),)
+async def fenced(lake: Lake, text: str = "fenced", privileges: tuple[Privilege, ...] = ("MODIFY",)) -> None:
+    change = (GrantChange("reader", remove=privileges),)
     await update_grants(lake, "table", TABLE, change, request(text), is_fenced=True)
 
 
@@ -278,6 +282,27 @@ async def test_a_fenced_revocation_aborts_an_undecided_transaction(lake: Lake) -
 
 async def _nothing() -> None:
     pass
+
+
+@pytest.mark.parametrize("what", ["drop", "rename"])
+async def test_a_fenced_revocation_stops_a_drop_and_a_rename_that_were_allowed_before(lake: Lake, what: str) -> None:
+    """A5: they swap the name, not the pointer. Without the bump of the name they would happen after the answer."""
+    table, target = identifier_of("t"), identifier_of("u")
+    await grant(lake, "reader", "table", TABLE, "MODIFY", "MANAGE")
+    await grant(lake, "reader", "catalog", "main", "USE CATALOG", "USE SCHEMA", "CREATE TABLE")
+    store = HookedStore(lake.store)
+    server = acting(make_lake(store, lake.clock), "reader", {"drop": DROP, "rename": RENAME}[what])
+    store.before("put", lake.layout.name(table), lambda: fenced(lake, privileges=("MANAGE",)))
+
+    with pytest.raises(Forbidden, match="MANAGE"):
+        await (
+            drop_name(server, table, kind="table", request=request_of("reader", "drop"))
+            if what == "drop"
+            else rename(server, table, target, kind="table", request=request_of("reader", "rename"))
+        )
+
+    assert not store.hooks
+    assert await load(make_lake(lake.store, lake.clock), table)
 
 
 async def test_a_fenced_change_needs_a_table(lake: Lake) -> None:

@@ -144,12 +144,13 @@ class Batch(Generic[M]):
             )
         )
         written = list(zip(self.members, done, strict=True))
-        is_late = authority is not None and lake.clock.now_ms() - began_ms > SWAP_DELAY_MS_MAX
         ready: list[Member[M]] = []
-        for member, failure in written if is_current and not is_late else ():
+        for member, failure in written if is_current else ():
             if failure or await self._is_refused(member, authority):
                 break
             ready.append(member)
+        if authority is not None and lake.clock.now_ms() - began_ms > SWAP_DELAY_MS_MAX:
+            ready = []  # The grants were read too long ago.
         for member, failure in written[len(ready) :]:
             if failure:
                 self._fail([member], failure)

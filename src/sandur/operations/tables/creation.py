@@ -36,6 +36,7 @@ from sandur.operations.locations.placement import (
     uuid_taken,
 )
 from sandur.operations.receipts import CatalogReceipts
+from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX
 from sandur.operations.tables.documents import missing_file
 from sandur.operations.tables.drafts import Draft, NewRecord, is_made_by, is_proof, sign_record
 from sandur.operations.tables.names import (
@@ -73,6 +74,7 @@ class Creation(Generic[T]):
     # Whether the name may have been written for this uuid before: then the pointer is read after the name (N7).
     _is_retry: bool = False
     _answered_uuid: str = ""
+    _read_ms: int = 0  # When the grants were read last.
     _places: LocationClaims = field(init=False)
 
     def __post_init__(self) -> None:
@@ -120,7 +122,7 @@ class Creation(Generic[T]):
         """The right to create, on the namespace that the name will belong to. A stage is no permission."""
         namespace = self.identifier.namespace
         situation = self.draft.situation
-        missing = namespace_not_found(namespace)
+        missing, self._read_ms = namespace_not_found(namespace), self.lake.clock.now_ms()
         await authorize_namespace(self.lake, namespace, missing=missing, namespace_id=namespace_id, situation=situation)
 
     async def _free_uuid(self, wanted: str) -> str:
@@ -243,6 +245,8 @@ class Creation(Generic[T]):
             updated_ms=self.lake.clock.now_ms(),
             last_event=event,
         )
+        if self.lake.clock.now_ms() - self._read_ms > SWAP_DELAY_MS_MAX:
+            await self._authorize(namespace_id)  # The grants were read too long ago.
         # N3: the creation happens here, subject to N4.
         name = await self.lake.name(self.identifier).try_swap(wanted, expected=slot.expected)
         return await self._confirm(uuid, namespace_id, name) if name else None

@@ -18,6 +18,7 @@ from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import release_places
 from sandur.operations.receipts import CatalogReceipts
+from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX
 from sandur.operations.tables.documents import TABLES, LoadedTable, load_document, loaded_table
 from sandur.operations.tables.names import (
     ICEBERG,
@@ -91,11 +92,12 @@ class _Drop:
         async for _ in Attempts(self.lake.clock):
             pinned = self.claim.pinned_uuid
             if live and self._is_pinned(live):
+                read_ms = self.lake.clock.now_ms()
                 await self._authorize(live)
                 event = await self._event(live)
                 # D2: the table of the claim, and no other with that name. E7: every event that was tried.
                 await self.claim.take(uuid=live.uuid, life=live.name.value.life, event=event)
-                if pointer := await self._drop_live(live, event):
+                if pointer := await self._drop_live(live, event, read_ms):
                     return pointer
             elif pinned and (earlier := await self._find_dropped(pinned)):
                 return earlier
@@ -159,7 +161,9 @@ class _Drop:
         found = await gather_all(self.lake.bound_record(uuid, one).read() for one in self.formats)
         return next((pointer for pointer in found if pointer), None)
 
-    async def _drop_live(self, live: ResolvedName, event: CatalogEvent | None) -> Versioned[BoundRecord] | None:
+    async def _drop_live(
+        self, live: ResolvedName, event: CatalogEvent | None, read_ms: int
+    ) -> Versioned[BoundRecord] | None:
         """D3, D4: swap the name, then the pointer; None if the swap was lost."""
         record = live.name.value
         dropped = replace(
@@ -175,6 +179,8 @@ class _Drop:
         cell = self.lake.name(self.identifier)
         if self.purge:
             await queue_purge(self.lake, live, drop=event.id if event else self.id)  # U6
+        if self.lake.clock.now_ms() - read_ms > SWAP_DELAY_MS_MAX:
+            await self._authorize(live)  # The grants were read too long ago.
         try:
             await cell.swap(dropped, expected=live.name.version)  # The drop happens here.
         except SwapLost as lost:

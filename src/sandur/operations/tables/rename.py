@@ -24,6 +24,7 @@ from sandur.operations.idempotency import KeyClaim, claim_for, key_hash_of, run_
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import CatalogReceipts
+from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX
 from sandur.operations.tables.names import (
     ICEBERG,
     RENAME,
@@ -104,6 +105,7 @@ class _Rename:
         del continued  # The claim that is held pins the same table.
         round_1 = [update.mark(self.lake, identifier, mark) for identifier, mark in self.marks.items()]  # I1
         async for _ in Attempts(self.lake.clock):
+            read_ms = self.lake.clock.now_ms()
             *_, plan = await gather_all([*round_1, self._plan()])
             round_1 = []
             if await self._is_proven():  # R8 order: after everything that would refuse the rename was read.
@@ -118,7 +120,7 @@ class _Rename:
             life = plan.source.name.value.life
             # R8 all, R8 fence, E7
             await self.claim.take(uuid=plan.source.uuid, life=life, rename_id=rename_id, event=event)
-            if await self._move(plan, rename_id, event):
+            if await self._move(plan, rename_id, event, read_ms):
                 return plan.source.uuid
         raise Busy(f"{self.source}: other requests keep changing the names")
 
@@ -213,7 +215,7 @@ class _Rename:
         old = await self.lake.name(self.source).read()
         return old is not None and old.value.state == "moved" and old.value.rename_id in renames
 
-    async def _move(self, plan: _Plan, rename_id: str, event: CatalogEvent | None) -> bool:
+    async def _move(self, plan: _Plan, rename_id: str, event: CatalogEvent | None, read_ms: int) -> bool:
         """R2–R5; False if the rename definitely did not happen and may be planned again."""
         source, target = self.lake.name(self.source), self.lake.name(self.target)
         moving = replace(
@@ -233,6 +235,9 @@ class _Rename:
         if not await confirm_namespace(self.lake, self.target.namespace, plan.namespace_id):  # R3
             await target.try_swap(freed_record(new.value), expected=new.version)
             raise namespace_not_found(self.target.namespace)
+        if self.lake.access and self.lake.clock.now_ms() - read_ms > SWAP_DELAY_MS_MAX:  # Read the grants again.
+            await target.try_swap(freed_record(new.value), expected=new.version)
+            return False
         by = key_hash_of(self.request) or ""
         moved = replace(moving, state="moved", other=self.target, other_version="", by=by, last_event=None)
         try:

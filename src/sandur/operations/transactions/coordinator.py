@@ -16,7 +16,7 @@ from sandur.iceberg.requests import AssertCreate, AssertViewUuid, TableCommit
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddViewVersion, SetCurrentViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.access import read_authority
+from sandur.operations.access import READS_MAX, read_authority
 from sandur.operations.commit_queues import CommitQueue, CommitQueues
 from sandur.operations.counters import TRANSACTIONS, Counters, count_commit, outcome_of
 from sandur.operations.idempotency import key_hash_of
@@ -24,7 +24,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims
 from sandur.operations.locations.placement import resolve_placed_namespace
 from sandur.operations.name_access import authorize_places
-from sandur.operations.tables.changes import TableChange, check_updates, named_places
+from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX, TableChange, check_updates, named_places
 from sandur.operations.tables.create import created_metadata, needs_location
 from sandur.operations.tables.documents import TABLES, VIEWS
 from sandur.operations.tables.names import allowed_roots
@@ -192,12 +192,19 @@ class _Transaction:
             raise Replayed
         for part in parts:
             part.decide()
+        read_ms = self._lake.clock.now_ms()
         authority, _ = await gather_all(
             (read_authority(self._lake), gather_all([part.prepare(begun) for part in parts]))  # A15 (late)
         )
         await gather_all([part.confirm() for part in parts])
-        for part in parts:
-            await part.authorize(authority)
+        for _ in range(READS_MAX):
+            for part in parts:
+                await part.authorize(authority)
+            now_ms = self._lake.clock.now_ms()
+            if authority is None or now_ms - read_ms <= SWAP_DELAY_MS_MAX:
+                return
+            read_ms, authority = now_ms, await read_authority(self._lake)
+        raise Overtaken
 
     async def _commit(self, parts: Sequence[Part]) -> bool:
         """T4: the transaction happens here, for all parts. False if it was aborted before."""

@@ -176,10 +176,13 @@ class _GrantsChange:
 
 
 async def _fence(lake: Lake, found: ResolvedName) -> None:
-    """A5: bump the record after the manifest, so that swaps that were decided before lose.
+    """A5: bump the name and the record after the manifest, so that swaps that were decided before lose.
 
-    A15: an undecided transaction on it is aborted first, because it commits without another swap of the record.
+    A drop and a rename swap the name alone. A15: an undecided transaction on the record is aborted first, because it
+    commits without another swap of the record.
     """
+    name = lake.name(found.identifier)
+    await name.update(lambda held: held if held and held.uuid == found.uuid else None, is_idempotent=True)
     cell = pointer_cell(lake, found.name.value)
     async for _ in Attempts(lake.clock):
         held = await cell.read()
