@@ -221,6 +221,12 @@ def require(lake: Lake, authority: Authority | None, chain: Chain, *, missing: M
             raise Forbidden(f"{access.caller.name} may not do this: {reason}")
 
 
+def forget_refusals(lake: Lake) -> None:
+    """G4: what was decided on a record that this server remembers is decided again, on the record as it is now."""
+    if lake.access:
+        lake.access.decisions[:] = [one for one in lake.access.decisions if one.verdict.outcome == "allowed"]
+
+
 DataRights = Literal["none", "read", "write"]
 """What a caller may do with the files of a table."""
 

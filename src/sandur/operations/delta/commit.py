@@ -42,7 +42,7 @@ from sandur.errors import (
     VersionTaken,
     WrongFormat,
 )
-from sandur.operations.access import name_chain, read_authority, require
+from sandur.operations.access import forget_refusals, name_chain, read_authority, require
 from sandur.operations.commit_queues import CommitQueues
 from sandur.operations.counters import DELTA_COMMITS, Counters, outcome_of
 from sandur.operations.delta.publishing import (
@@ -158,6 +158,7 @@ class _Update:
             except SandurError:
                 if not base.is_remembered:
                     raise
+                forget_refusals(self.lake)
                 base = None  # G4: a refusal rests only on what this request read.
                 continue
             if base.is_remembered and plan.after is None:

@@ -16,7 +16,7 @@ from sandur.catalog.record_versions import WITH_BATCHES
 from sandur.catalog.records import PASSED_MAX
 from sandur.catalog.security.manifest import Authority
 from sandur.errors import Invalid, OutcomeUnknown, SandurError, SwapLost
-from sandur.operations.access import Security, check_names
+from sandur.operations.access import Security, check_names, forget_refusals
 from sandur.operations.commit_queues import CommitQueue, Waiting
 from sandur.operations.counters import COMMIT_ATTEMPTS, COMMIT_OUTCOMES, Counters, count_commit
 from sandur.operations.idempotency import ClaimLost, key_hash_of
@@ -192,6 +192,7 @@ class Batch(Generic[M]):
             granted = authority if commit.lake.access else None
             await commit.authorize(granted, self.base.found, member.draft.base.document.metadata)
         except SandurError:
+            forget_refusals(commit.lake)
             return True
         return False
 

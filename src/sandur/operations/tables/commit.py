@@ -31,7 +31,7 @@ from sandur.errors import (
 )
 from sandur.iceberg.requests import AssertCreate, TableCommit
 from sandur.iceberg.table_commit import deletes_old_files
-from sandur.operations.access import name_chain, read_authority, record_chain, require
+from sandur.operations.access import forget_refusals, name_chain, read_authority, record_chain, require
 from sandur.operations.commit_queues import CommitQueue, CommitQueues
 from sandur.operations.counters import COMMIT_ATTEMPTS, COMMIT_OUTCOMES, Counters, count_commit, outcome_of
 from sandur.operations.idempotency import ClaimLost, KeyClaim, key_hash_of
@@ -180,6 +180,12 @@ class Commit(Generic[M]):
                 draft = await self._prepare(base or await self._read(number))
             except ClaimLost:
                 draft = await self._follow()  # C8
+            except (Forbidden, Hidden):
+                if base is None:
+                    raise
+                forget_refusals(lake)
+                base = None  # G4: the owner that this server remembers may be another one by now.
+                continue
             if isinstance(draft, Document):
                 counters.add(COMMIT_OUTCOMES, "replayed")
                 return draft

@@ -16,9 +16,16 @@ from sandur.catalog.events import EventSubject
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import BoundRecord, NameRecord, Participant, Pending, Pointer, Request
 from sandur.catalog.security.manifest import Authority
-from sandur.errors import Busy, Conflict, Forbidden, Invalid, NotFound, SandurError, SwapLost
+from sandur.errors import Busy, Conflict, Forbidden, Hidden, Invalid, NotFound, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
-from sandur.operations.access import name_chain, namespace_chain, record_chain, require
+from sandur.operations.access import (
+    forget_refusals,
+    name_chain,
+    namespace_chain,
+    read_authority,
+    record_chain,
+    require,
+)
 from sandur.operations.commit_queues import CommitQueue
 from sandur.operations.events import event_of
 from sandur.operations.index import update
@@ -142,6 +149,7 @@ class ChangedTable(Generic[M]):
     listing: ListUpdate = field(init=False)
     # The pointer with the pending of this attempt, as it was written.
     _held: Versioned[Pointer] | None = None
+    _attempt: Attempt | None = None
     _is_stale: bool = False
 
     def __post_init__(self) -> None:
@@ -149,6 +157,7 @@ class ChangedTable(Generic[M]):
 
     async def read(self, attempt: Attempt) -> None:
         """Find the base to decide on: what this server saw last, or what is there now."""
+        self._attempt = attempt
         if self._is_stale or not await self._remember():
             await self._read(attempt)
 
@@ -207,9 +216,17 @@ class ChangedTable(Generic[M]):
             await self._authorize_record(authority, self.change.asserted_uuid or (name.value.uuid if name else ""))
             return
         chain = await name_chain(self.lake, authority, self.base.found, missing=missing)
-        require(self.lake, authority, chain, missing=missing, situation=self._situation)
-        if self.change.relocates(self.base.document.metadata):
-            require(self.lake, authority, chain, missing=missing, situation="relocate")
+        try:
+            require(self.lake, authority, chain, missing=missing, situation=self._situation)
+            if self.change.relocates(self.base.document.metadata):
+                require(self.lake, authority, chain, missing=missing, situation="relocate")
+        except (Forbidden, Hidden):
+            if self._held or self._attempt is None or not self.base.is_remembered:
+                raise
+            forget_refusals(self.lake)  # G4: the owner that this server remembers may be another one by now.
+            authority, _ = await gather_all((read_authority(self.lake), self._read(self._attempt)))
+            await self.authorize(authority)
+            return
         if self.applied_elsewhere:
             try:
                 await self._authorize_record(authority, self.applied_elsewhere)
