@@ -11,7 +11,6 @@ from tests.fakes.spy_store import SpyStore
 from tests.server.conftest import Catalogs
 from tests.server.logins import SECURED, bearer, make_principal
 from tests.server.requests import create_table
-from tests.server.unity.client import UNITY
 from tests.ui.published import publish
 
 SEARCH: Final = "/api/sandur/v1/search"
@@ -171,24 +170,53 @@ async def test_the_work_of_a_search_does_not_tell_whether_a_hidden_table_matches
     assert await place.reads("secret31") == await place.reads("nothing31")
 
 
-async def test_a_namespace_that_is_made_again_shows_nothing_of_the_one_before(catalogs: Catalogs) -> None:
-    """What was published is older than the namespace: its owner may see all tables in it, but not those."""
-    store = MemoryStore()
-    client = await catalogs.open_with(SECURED, store)
+@pytest.fixture
+async def hidden(catalogs: Catalogs) -> Place:
+    """A server with a table `forecast` in `web` and one `forecast_2` in `own`; both are published."""
+    spy = SpyStore(MemoryStore())
+    client = await catalogs.open_with(SECURED, spy)
     client.headers.update(await bearer(client))
-    place = Place(client, SpyStore(store), await make_principal(client, dict(client.headers), "guest"))
-    for name in ("web", "own"):
-        (await client.post("/v1/main/namespaces", json={"namespace": [name]})).raise_for_status()
-    schemas = (await client.get(f"{UNITY}/schemas?catalog_name=main")).raise_for_status().json()["schemas"]
-    spaces = [{"catalog": "main", "namespace": one["name"], "id": one["schema_id"]} for one in schemas]
-    rows = [table("web", "forecast", properties_json='{"team": "merger"}'), table("own", "forecast_2")]
-    await publish(store, {"tables": rows, "columns": [], "namespaces": spaces}, published_ms=NOW_MS)
+    place = Place(client, spy, await make_principal(client, dict(client.headers), "guest"))
+    rows = []
+    for namespace, name in (("web", "forecast"), ("own", "forecast_2")):
+        (await client.post("/v1/main/namespaces", json={"namespace": [namespace]})).raise_for_status()
+        made = await client.post(f"/v1/main/namespaces/{namespace}/tables", json=create_table(name))
+        rows.append({**table(namespace, name), "uuid": made.json()["metadata"]["table-uuid"]})
+    rows[0]["properties_json"] = '{"team": "merger"}'
+    await publish(spy, {"tables": rows, "columns": []}, published_ms=NOW_MS)
     await place.grant("catalog", "main", "USE CATALOG", "CREATE SCHEMA")
-    hidden = await place.names("forecast")
+    return place
 
-    (await client.delete("/v1/main/namespaces/web")).raise_for_status()
-    own = await client.post("/v1/main/namespaces", json={"namespace": ["web"]}, headers=place.guest)
+
+async def test_a_namespace_that_is_made_again_shows_nothing_of_the_one_before(hidden: Place) -> None:
+    """What was published is older than the namespace: its owner may see all tables in it, but not those."""
+    place = hidden
+    before = await place.names("forecast")
+
+    (await place.client.delete("/v1/main/namespaces/web/tables/forecast")).raise_for_status()
+    (await place.client.delete("/v1/main/namespaces/web")).raise_for_status()
+    own = await place.client.post("/v1/main/namespaces", json={"namespace": ["web"]}, headers=place.guest)
     await place.grant("schema", "main.own", "SELECT")
 
     assert own.is_success, own.text
-    assert (hidden, await place.names("forecast"), await place.names("merger")) == ([], ["own.forecast_2"], [])
+    assert (before, await place.names("forecast"), await place.names("merger")) == ([], ["own.forecast_2"], [])
+
+
+@pytest.mark.parametrize("is_moved", [True, False])
+async def test_a_table_that_left_a_namespace_is_not_shown_by_a_later_grant_on_it(
+    hidden: Place, *, is_moved: bool
+) -> None:
+    """A2: when the caller got its right, the table was elsewhere, or no longer there. The publication is older."""
+    place, web = hidden, "/v1/main/namespaces/web"
+    if is_moved:
+        (await place.client.post("/v1/main/namespaces", json={"namespace": ["board"]})).raise_for_status()
+        names = [{"namespace": [one], "name": "forecast"} for one in ("web", "board")]
+        body = {"source": names[0], "destination": names[1]}
+        (await place.client.post("/v1/main/tables/rename", json=body)).raise_for_status()
+    else:
+        (await place.client.delete(f"{web}/tables/forecast")).raise_for_status()
+
+    for schema in ("web", "own"):
+        await place.grant("schema", f"main.{schema}", "USE SCHEMA", "SELECT")
+
+    assert (await place.names("forecast"), await place.names("merger")) == (["own.forecast_2"], [])

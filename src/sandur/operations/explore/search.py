@@ -11,7 +11,6 @@ from sandur.catalog.identifiers import Identifier, Namespace, parse_schema_name
 from sandur.errors import BadRequest
 from sandur.extras import pa, pc
 from sandur.operations.access import authorize_metastore
-from sandur.operations.explore.overview import derived
 from sandur.operations.explore.visibility import CHECKED_MAX, Row, Sight
 from sandur.operations.lake import Lake
 from sandur.operations.published import BYTES_PER_PLACE, PublishedDatasets
@@ -67,8 +66,7 @@ async def search(lake: Lake, text: str, *, within: Namespace | None = None) -> S
         return SearchResult(published_ms=manifest.published_ms)
     tables = await published.prepared(manifest, "tables", _TABLES, _index_tables)
     columns = await published.prepared(manifest, "columns", _COLUMNS, _index_columns)
-    namespaces = await derived(lake, manifest, "namespaces", ("catalog", "namespace", "id"), _namespace_ids)
-    sight = Sight(lake, authority, sequence=manifest.sequence, namespaces=namespaces)
+    sight = Sight(lake, authority, sequence=manifest.sequence)
     most = HITS_MAX + 1 if sight.is_unlimited else CHECKED_MAX
     found = await asyncio.to_thread(_find, tables, columns, _Wanted(wanted, within, most))
     if not sight.is_unlimited:
@@ -201,11 +199,6 @@ def _index_tables(table: "pa.Table") -> _TableIndex:
 def _index_columns(table: "pa.Table") -> _ColumnIndex:
     table = _plain(table, _COLUMNS).combine_chunks()
     return _ColumnIndex(table=table, scopes=_scopes(table), paths=_texts(table["path"]))
-
-
-def _namespace_ids(table: "pa.Table") -> Mapping[Namespace, str]:
-    rows = table.to_pylist()
-    return {Namespace(row["catalog"], tuple(row["namespace"].split("."))): row["id"] for row in rows}
 
 
 def _plain(table: "pa.Table", columns: Sequence[str]) -> "pa.Table":

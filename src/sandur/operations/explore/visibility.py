@@ -1,13 +1,12 @@
 """Which published tables a caller may see. Published rows have no grants: the catalog decides as it is now."""
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final
 
-from sandur.catalog.identifiers import Identifier, Namespace
+from sandur.catalog.identifiers import Identifier
 from sandur.catalog.security.manifest import Authority
 from sandur.errors import NotFound, SandurError
-from sandur.operations.access import may_see, name_chain, namespace_chain, viewer_of
+from sandur.operations.access import may_see, name_chain, viewer_of
 from sandur.operations.caches import LruCache
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import resolve_name
@@ -24,8 +23,6 @@ _LOOKS_MAX: Final = 8
 _CALLERS_MAX: Final = 64
 _VERDICTS_MAX: Final = 10_000
 
-_NO_NAMESPACES: Final[Mapping[Namespace, str]] = MappingProxyType({})
-
 _Key = tuple[str, str, str, str]
 
 
@@ -33,7 +30,6 @@ class _Verdicts:
     """What one caller may see, by one version of the grants and of the publication. `settle` goes on at `next`."""
 
     def __init__(self) -> None:
-        self.whole: dict[Namespace, bool] = {}
         self.rows: dict[_Key, bool] = {}
         self.next = 0
 
@@ -52,22 +48,13 @@ def _callers(lake: Lake) -> LruCache[tuple[str, int, frozenset[str]], _Verdicts]
 class Sight:
     """What one caller may see of published tables, by the grants that its request has read.
 
-    `sequence` is that of the publication. With it, verdicts are kept for later requests with the same grants.
-    `namespaces` are the ids of the namespaces that were published. Where the name still has that id, one verdict counts
-    for all of its tables; without one, or if another namespace has the name now, each table is looked at.
+    `sequence` is that of the publication. With it, verdicts are kept for later requests with the same grants. Each
+    table is looked at, also if the caller sees all in its namespace: it may have left that before the right was given.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        authority: Authority | None,
-        *,
-        sequence: int = 0,
-        namespaces: Mapping[Namespace, str] = _NO_NAMESPACES,
-    ) -> None:
+    def __init__(self, lake: Lake, authority: Authority | None, *, sequence: int = 0) -> None:
         self._lake = lake
         self._authority = authority
-        self._namespaces = namespaces
         self._verdicts = _Verdicts()
         viewer = viewer_of(lake, authority, (authority.metastore,)) if authority else None
         self.is_unlimited = lake.access is None or authority is None or (viewer is None or viewer.sees_all("table"))
@@ -111,8 +98,7 @@ class Sight:
 
     def _known(self, row: Row) -> bool | None:
         """Whether the caller may see the table; None if that is not decided yet."""
-        key = (row["catalog"], row["namespace"], row["name"], row["uuid"])
-        return True if self._verdicts.whole.get(_namespace(*key[:2])) else self._verdicts.rows.get(key)
+        return self._verdicts.rows.get((row["catalog"], row["namespace"], row["name"], row["uuid"]))
 
     async def sees(self, catalog: str | None, namespace: str | None, name: str | None, uuid: str) -> bool:
         """Whether the caller may see the table that was published under this name."""
@@ -124,11 +110,8 @@ class Sight:
         if key in self._verdicts.rows:
             return self._verdicts.rows[key]
         try:
-            if await self._sees_all_in(_namespace(catalog, namespace)):
-                return True
-            is_visible = await self._is_visible(
-                Identifier(*_namespace(catalog, namespace), name), uuid, self._authority
-            )
+            identifier = Identifier(catalog, tuple(namespace.split(".")), name)
+            is_visible = await self._is_visible(identifier, uuid, self._authority)
         except NotFound:
             is_visible = False
         except SandurError:
@@ -142,26 +125,6 @@ class Sight:
             return False
         chain = await name_chain(self._lake, authority, found, missing=_missing(identifier))
         return may_see(self._lake, authority, chain)
-
-    async def _sees_all_in(self, namespace: Namespace) -> bool:
-        if self._authority is None:
-            return True
-        whole = self._verdicts.whole
-        if namespace not in self._namespaces:
-            return False
-        if namespace not in whole:
-            missing = NotFound(f"namespace {namespace} does not exist", subject="namespace")
-            chain = await namespace_chain(self._lake, self._authority, namespace, missing=missing)
-            viewer = viewer_of(self._lake, self._authority, chain)
-            if len(whole) >= _VERDICTS_MAX:
-                whole.clear()
-            is_same = self._namespaces[namespace] == chain[-1].id
-            whole[namespace] = is_same and (viewer is None or viewer.sees_all("table"))
-        return whole[namespace]
-
-
-def _namespace(catalog: str, namespace: str) -> Namespace:
-    return Namespace(catalog, tuple(namespace.split(".")))
 
 
 def _missing(identifier: Identifier) -> NotFound:
