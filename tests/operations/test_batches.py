@@ -274,6 +274,17 @@ async def test_a_batch_is_bounded_by_the_bytes_of_its_files(
     assert len((await pointer_of(server.lake, server.uuid)).passed) == passed
 
 
+async def test_a_batch_is_bounded_by_the_bytes_that_its_requests_add(server: Server) -> None:
+    """Each file has what the requests before it added, so a few large requests make many bytes."""
+    half = "x" * (BYTES_MAX // 2)
+    calls = [commit_table(server.lake, T, commit(set_property(f"p{n}", half)), request(f"{n}")) for n in range(2)]
+
+    said = await together(server.lake, T, calls)
+
+    assert all(isinstance(one, LoadedTable) for one in said)
+    assert server.swaps() == 2
+
+
 async def test_a_client_that_leaves_before_the_batch_is_closed_is_no_member(server: Server) -> None:
     calls = [commit_table(server.lake, T, commit(set_property(f"p{n}", "1")), request(f"{n}")) for n in range(4)]
     tasks = await queued(server.lake, T, calls)

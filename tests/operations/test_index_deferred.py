@@ -18,7 +18,7 @@ from sandur.operations.tables.commit import commit_table
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.wrapping_store import Call, WrappingStore
-from tests.operations.batches import together, warm
+from tests.operations.batches import queued, together, warm
 from tests.operations.hooked_store import HookedStore
 from tests.operations.lakes import make_lake, put_name
 from tests.operations.requests import commit, create, identifier_of, request, set_property, set_up_catalog
@@ -119,16 +119,21 @@ async def test_a_commit_that_never_ends_leaves_its_mark_and_no_other_commit_join
 
 
 class _LateSwaps(WrappingStore):
-    """Once armed, swaps of pointers get no answer and are held back."""
+    """Once armed, swaps of pointers get no answer and are held back; with `is_slow`, also no failure."""
 
-    def __init__(self, inner: MemoryStore) -> None:
+    def __init__(self, inner: MemoryStore, *, is_slow: bool = False) -> None:
         super().__init__(inner)
         self.is_armed = False
+        self.is_held = asyncio.Event()
+        self._is_slow = is_slow
         self.held: list[Callable[[], Awaitable[object]]] = []
 
     async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
         if self.is_armed and call.name == "put" and "/iceberg_pointers/" in call.key:
             self.held.append(perform)
+            self.is_held.set()
+            if self._is_slow:
+                await asyncio.Event().wait()
             raise OutcomeUnknown(f"object {call.key}: no answer")
         return await perform()
 
@@ -152,3 +157,28 @@ async def test_the_mark_of_a_commit_that_may_still_be_made_stays(together_with: 
 
     assert {type(one) for one in answers} == {OutcomeUnknown}
     assert len(left) == 1
+
+
+@pytest.mark.parametrize(("together_with", "ended"), [(0, "requests"), (2, "requests"), (2, "batch")])
+async def test_the_mark_of_a_commit_stays_that_is_cancelled_while_its_swap_is_sent(
+    together_with: int, ended: str
+) -> None:
+    """I1: a server that stops cancels its requests; a swap that was sent may be made after that."""
+    store = _LateSwaps(MemoryStore(clock=FixedClock()), is_slow=True)
+    lake, table = make_lake(store), identifier_of("t")
+    await set_up_catalog(lake)
+    await create(lake, "t")
+    await warm(lake, table)
+    store.is_armed = True
+
+    change = commit(set_property("a", "1"))
+    sent = [commit_table(lake, table, change, request(str(number))) for number in range(1 + together_with)]
+    tasks = await queued(lake, table, sent)
+    await store.is_held.wait()
+    batches = [task for task in asyncio.all_tasks() if task.get_name() == "batch of commits"]
+    for task in tasks if ended == "requests" else batches:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await lake.background.drain()
+
+    assert len(await marks(lake)) == 1

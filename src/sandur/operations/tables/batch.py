@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MEMBERS_MAX: Final = PASSED_MAX
 BYTES_MAX: Final = 8 << 20
-"""About how much the metadata files of a batch take: all of them are drafted before the event loop goes on."""
+"""How much the metadata files of a batch take at most: all of them are drafted before the event loop goes on."""
 
 
 class Member(NamedTuple, Generic[M]):
@@ -53,13 +53,16 @@ def close_batch(first: "Commit[M]", base: Base[M], queue: CommitQueue) -> "Batch
         return None
     draft = _draft(first, base, None)
     members = [Member(first, draft, None)] if draft else []
-    taken = {_sent(first)}
+    taken, bytes_left = {_sent(first)}, BYTES_MAX - (len(draft.document.body) if draft else 0)
     for one in queue.waiting if draft else ():
         commit = one.change
         if len(members) >= members_max or not isinstance(commit, type(first)) or commit.family is not first.family:
             continue
         # Two sends of one request must not become two commits.
         if _sent(commit) not in taken and (draft := _draft(commit, base, members[-1].draft)):
+            bytes_left -= len(draft.document.body)
+            if bytes_left < 0:
+                break
             taken.add(_sent(commit))
             members.append(Member(commit, draft, one))
     if len(members) <= 1:
@@ -109,8 +112,6 @@ class Batch(Generic[M]):
 
     async def run(self) -> None:
         """Carry it out, in a task of its own: a client that leaves does not end the commits of the others."""
-        for member in self.members:
-            member.commit.is_in_batch = True
         task = asyncio.create_task(self._run(), name="batch of commits")
         self.queue.batches.add(task)
         task.add_done_callback(self.queue.batches.discard)
@@ -214,9 +215,6 @@ class Batch(Generic[M]):
                     member.commit.uncertain.append(tried_of(member.draft.head))
             return
         except SandurError as error:  # B8: it may still be made.
-            if isinstance(error, OutcomeUnknown):
-                for member in ready:
-                    member.commit.listing.leave()
             self._fail(ready, error)
             return
         cache_document(lake, self._first.family, last.document)
@@ -236,12 +234,14 @@ class Batch(Generic[M]):
         for member in members:
             if member.commit.outcome is None and not isinstance(error, (ClaimLost, Invalid)):
                 member.commit.outcome = error
+                if isinstance(error, OutcomeUnknown) or not isinstance(error, SandurError):
+                    member.commit.listing.leave()  # The swap may still be made (I1).
 
     def _release(self) -> None:
         """Let the members go on: those with an outcome answer (B6), the others get the next turns."""
         for commit, _, place in self.members:
-            commit.is_in_batch, commit.is_alone = False, True
-            commit.listing.end()  # Also of a request that has ended. Who decides again begins again.
+            commit.is_alone = True
+            commit.listing.end()  # Who decides again begins again.
             if place and commit.outcome is not None and not place.turn.done():
                 place.turn.set_result(False)
         self.queue.put_back([member.waiting for member in self.members if member.waiting])

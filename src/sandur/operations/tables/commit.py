@@ -6,6 +6,7 @@ Tables and views commit alike: they differ in their `Family` and in the `Change`
 replace a table's head and the participants of a transaction are made of the same steps.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -109,8 +110,7 @@ class Commit(Generic[M]):
     `uncertain` holds the files whose swap may have been applied: swaps of ours without a definite answer, and the files
     of an attempt whose claim was taken over. `claim` is that of the table to which the request commits.
 
-    `outcome` is the answer or the failure that a batch gave it, `is_alone` says that it was in a batch. While it is in
-    one, the batch alone ends its mark of the list index: a client that left does not end the commit (I1).
+    `outcome` is the answer or the failure that a batch gave it, `is_alone` says that it was in a batch.
     """
 
     lake: Lake
@@ -124,7 +124,6 @@ class Commit(Generic[M]):
     _is_contended: bool = False
     outcome: Document[M] | BaseException | None = None
     is_alone: bool = False
-    is_in_batch: bool = False
     places: LocationClaims = field(init=False)
     listing: ListUpdate = field(init=False)
 
@@ -162,9 +161,11 @@ class Commit(Generic[M]):
                 await self.claim.release()
             await lake.background.run("withdraw location claims", self.places.withdraw())
             raise
+        except asyncio.CancelledError:  # The swap may still be made: it was sent, or a batch sends it.
+            self.listing.leave()
+            raise
         finally:
-            if not self.is_in_batch:
-                self.listing.end()
+            self.listing.end()
 
     def _outcome(self) -> Document[M]:
         """What the batch of this commit answers."""
