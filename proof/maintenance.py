@@ -1,4 +1,4 @@
-"""Removal of orphans, and expiry of snapshots, beside writers of every kind (O1 to O9).
+"""Removal of orphans, and expiry of snapshots, beside writers of every kind (O1 to O11).
 
 The table T has the place `t/`. A run of maintenance condemns files of T that nothing refers to, a later run deletes
 them. A *job* writes a file and commits it later, within the minimum age of orphans. A *slow* writer commits a file that
@@ -29,6 +29,7 @@ class Table(NamedTuple):
     those of a pending change.
 
     `is_swept` is the mark of O5. References of a table with `spelled` have another scheme, which is not known as equal.
+    `lost` are files whose rows a faulty rewrite lost. A table that is not `is_collected` has `gc.enabled=false`.
     """
 
     current: frozenset[str] = frozenset()
@@ -38,6 +39,8 @@ class Table(NamedTuple):
     is_swept: bool = False
     is_readable: bool = True
     spelled: str = ""
+    lost: frozenset[str] = frozenset()
+    is_collected: bool = True
 
 
 class Verb(NamedTuple):
@@ -173,6 +176,8 @@ def references(rules: Rules) -> Step[frozenset[str] | None]:
         if key != T.key and "O3 tables" not in rules:
             continue
         _, table = yield from read(Cell[Table](key))
+        if key == T.key and "O10" in rules and not table.is_collected:
+            return None
         if not table.is_readable:
             if "O3 read" in rules:
                 return None
@@ -295,10 +300,12 @@ def expire(path: str, rules: Rules) -> Step[str]:
     """Remove the old snapshot that needs the path, and the file, as Iceberg does in one step.
 
     O8: if others may need the file, it is left to the removal of orphans. O9: a snapshot that was current less than a
-    day ago stays, and so do branches and tags.
+    day ago stays, and so do branches and tags. O11: what a run that died did not compare is compared first.
     """
     _, table = yield from read(T)
-    if path not in table.former:
+    if "O11" in rules and table.lost:
+        table = yield from call(compare)
+    if path not in table.former or ("O10" in rules and not table.is_collected):
         return SWEPT
     if "O9 grace" in rules:
         yield from quiet()
@@ -313,6 +320,26 @@ def expire(path: str, rules: Rules) -> Step[str]:
         at, _ = yield from get(file_cell(path))
         yield from delete(file_cell(path), at)
     return OK
+
+
+def rewrite(path: str, rules: Rules) -> Step[str]:
+    """A rewrite that loses the rows of a file by mistake."""
+    version, table = yield from read(T)
+    after = table._replace(current=table.current - {path}, former=table.former | {path}, lost=frozenset({path}))
+    answer = yield from put(T, after, version)
+    if answer.outcome == "ok" and "O11" in rules:
+        yield from call(compare)
+    return OK if answer.outcome == "ok" else BUSY
+
+
+def compare() -> Step[Table]:
+    """Compare the rows of a rewrite with those before it, and roll it back if some are lost (O11)."""
+    version, table = yield from read(T)
+    if not table.lost:
+        return table
+    back = table._replace(current=table.current | table.lost, former=table.former - table.lost, lost=frozenset())
+    answer = yield from put(T, back, version)
+    return back if answer.outcome == "ok" else table._replace(former=frozenset())
 
 
 def forget(path: str) -> Step[str]:
@@ -348,18 +375,24 @@ def begin(verb: Verb, rules: Rules) -> Step[str]:  # noqa: C901, PLR0912 -- one 
             return forget(verb.path)
         case "supersede":
             return supersede(verb.path)
+        case "rewrite":
+            return rewrite(verb.path, rules)
         case other:
             return commit_elsewhere(other, verb.path)
 
 
 class Lake(NamedTuple):
-    """The state in which a case begins: T, other tables, the places in the place of T, the files, and those swept."""
+    """The state in which a case begins: T, other tables, the places in the place of T, the files, and those swept.
+
+    `needed` are files that a reader needs in the end: their rows must stay, or tables refer to them that no run sees.
+    """
 
     table: Table = Table(frozenset({"t/a"}))
     tables: tuple[tuple[str, Table], ...] = ()
     places: tuple[tuple[str, str], ...] = ()
     files: tuple[tuple[str, Age], ...] = (("t/a", "old"), ("t/b", "old"), ("t/x", "old"))
     swept: Found = frozenset()
+    needed: frozenset[str] = frozenset()
 
 
 def system(verbs: Sequence[Verb], lake: Lake, rules: Rules = RULES, *, losable: int = 0) -> System:
@@ -396,6 +429,9 @@ def judge_files(store: Store, lake: Lake) -> None:
     """Every file that a table refers to exists, and every tag is there."""
     if held(store, T) is not None and not lake.table.tagged <= kept(store, T).tagged:
         raise Violation("a tag is gone")
+    for path in sorted(lake.needed):
+        if held(store, file_cell(path)) is None:
+            raise Violation(f"a reader needs {path}, which was deleted")
     for key in present(store, "table:"):
         table = kept(store, Cell[Table](key))
         needed = table.current | table.former | table.tagged

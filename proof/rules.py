@@ -201,6 +201,8 @@ RULES: Final = {
     "O8": "the expiry of snapshots deletes a file itself only if no other table refers to it",
     "O9 grace": "a snapshot that was current less than a day ago does not expire",
     "O9 tags": "the expiry of snapshots keeps branches and tags, unless the policy ages them",
+    "O10": "no file of a table is deleted whose references others may have unseen: `gc.enabled=false`, encryption",
+    "O11": "the rows of a rewrite are compared, by its run or by the next one, before what it replaced may expire",
 }
 
 

@@ -37,6 +37,13 @@ CLONED: Final = Lake(
     tables=(("u", Table(frozenset({"t/b"}))),),
 )
 LEFT_BEHIND: Final = Lake(ORPHAN.table, files=_FILES)
+REWRITTEN: Final = Lake(ORPHAN.table, files=_FILES, needed=frozenset({"t/b"}))
+UNSEEN: Final = Lake(
+    Table(frozenset({"t/a"}), former=frozenset({"t/b"}), is_collected=False), needed=frozenset({"t/b", "t/x"})
+)
+"""Tables of another catalog refer to `t/b` and `t/x`."""
+
+REWRITE: Final = Verb("rewrite", "t/b")
 FORGET: Final = Verb("forget", "t/b")
 
 
@@ -84,6 +91,10 @@ CASES: Final = (
     holds("expiry of files that another table needs", CLONED, EXPIRE, *BOTH),
     holds("removal of an expired file, clone", LEFT_BEHIND, *BOTH, SUPERSEDE, FORGET, CLONE),
     holds("removal of an expired file, reader", LEFT_BEHIND, *BOTH, SUPERSEDE, FORGET, SCAN),
+    holds("files of unseen tables", UNSEEN, *BOTH, EXPIRE),
+    holds("faulty rewrite, expiry", REWRITTEN, REWRITE, EXPIRE),
+    holds("faulty rewrite, two expiries, one answer lost", REWRITTEN, REWRITE, EXPIRE, EXPIRE, losable=1),
+    holds("faulty rewrite, expiry, writer", REWRITTEN, REWRITE, EXPIRE, Verb("slow", "t/a")),
     breaks("O1", "job", ORPHAN, [*BOTH, WRITE, COMMIT], REFUSED),
     breaks("O2 wait", "removal of an expired file, clone", LEFT_BEHIND, [CONDEMN, SUPERSEDE, FORGET, CLONE], LOST),
     breaks("O2 wait", "removal of an expired file, reader", LEFT_BEHIND, [CONDEMN, SUPERSEDE, FORGET, SCAN], MISSES),
@@ -108,6 +119,9 @@ CASES: Final = (
     breaks("O9 grace", "expiry, reader", EXPIRING, [SUPERSEDE, EXPIRE, SCAN], MISSES),
     breaks("O9 grace", "expiry, clone", EXPIRING, [SUPERSEDE, EXPIRE, CLONE], LOST),
     breaks("O9 tags", "expiry of a tagged table", CLONED, [EXPIRE], "a tag is gone"),
+    breaks("O10", "files of unseen tables", UNSEEN, BOTH, LOST),
+    breaks("O10", "expiry of a file of unseen tables", UNSEEN, [EXPIRE], LOST),
+    breaks("O11", "faulty rewrite, expiry", REWRITTEN, [REWRITE, EXPIRE], LOST),
     Case(
         "orphans: another table takes over an orphan (not promised)",
         partial(system, [*BOTH, Verb("u", "t/x")], ORPHAN),

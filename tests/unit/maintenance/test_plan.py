@@ -96,7 +96,11 @@ def test_a_conflict_doubles_the_pause_up_to_a_day() -> None:
         _reasons(_plan([_state(_health(), {"compaction": Past(conflicts=n, conflict_ms=_NOW_MS)})])) for n in (1, 2, 9)
     ]
 
-    assert [text[0].split("in ")[1] for text in pauses] == ["60 minutes", "120 minutes", "1440 minutes"]
+    assert [text[0].split("in ")[1] for text in pauses] == [
+        "60 minutes",
+        "120 minutes",
+        "1440 minutes; a window without writers may help",
+    ]
     assert _plan([_state(_health(), {"compaction": Past(conflicts=1, conflict_ms=_NOW_MS - hour)})]).work
 
 
@@ -190,18 +194,26 @@ def test_budgets_hold_and_everything_due_is_planned_or_has_a_reason(
     assert backwards.work == plan.work
 
 
-def test_nothing_starves_while_more_good_work_arrives_than_the_budget_allows() -> None:
-    """A large table that few read waits behind the two that waited longer, however much cheap work arrives."""
-    policy = {"budget": {"bytes_per_day": 700 * _MIB}}
+@settings(max_examples=40, deadline=None)
+@given(
+    arrivals=st.lists(st.lists(st.tuples(st.integers(5, 500), st.floats(0, 1e6)), max_size=3), min_size=4, max_size=4),
+    budget=st.integers(_MIB, 4_000 * _MIB),
+    before=st.integers(0, 3),
+)
+def test_nothing_starves_while_more_good_work_arrives_than_the_budget_allows(
+    arrivals: list[list[tuple[int, float]]], budget: int, before: int
+) -> None:
+    """A large table that few read waits behind those that waited longer, however much cheap work arrives."""
+    policy = {"budget": {"bytes_per_day": budget}}
     large = _health(0, small_files=5_000, excess_files=100, small_bytes=5_000 * _MIB, scans_per_day=0.0)
-    waiting = {large.uuid: (large, _NOW_MS)} | {f"{n:04}": (_health(n), _NOW_MS - n) for n in (1, 2)}
+    waiting = {f"{number:04}": (_health(number), _NOW_MS - 1 - number) for number in range(1, before + 1)}
+    waiting[large.uuid] = large, _NOW_MS - 1
 
-    for day in range(3):
-        assert large.uuid in waiting
+    for day, new in enumerate(arrivals[: before + 1]):
         now_ms = _NOW_MS + day * _DAY_MS
-        for number in range(3):
-            new = _health(100 + 3 * day + number, scans_per_day=1_000.0)
-            waiting[new.uuid] = new, now_ms + 1
+        for number, (files, scans) in enumerate(new):
+            one = _health(100 + 10 * day + number, small_files=files, excess_files=files - 1, scans_per_day=scans)
+            waiting[one.uuid] = one, now_ms + 1
         states = [
             _state(
                 replace(health, last_commit_ms=now_ms - _DAY_MS),
@@ -214,7 +226,29 @@ def test_nothing_starves_while_more_good_work_arrives_than_the_budget_allows() -
             del waiting[work.health.uuid]
 
     assert large.uuid not in waiting
-    assert len(waiting) == 9
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    drawn=st.lists(st.tuples(st.sampled_from(["run", "report"]), st.integers(0, 23), st.integers(0, 30)), max_size=10),
+    hour=st.integers(0, 23),
+)
+def test_no_work_is_planned_against_a_policy(drawn: list[tuple[str, int, int]], hour: int) -> None:
+    """A table is left alone if its policy only reports, outside its window, and within its quiet time."""
+    now_ms = _NOW_MS // _DAY_MS * _DAY_MS + hour * 3_600_000
+    allowed = set()
+    states = []
+    for number, (mode, opens, minutes) in enumerate(drawn):
+        health = _health(number, last_commit_ms=now_ms - minutes * 60_000)
+        window = f"{opens:02}:00-{(opens + 8) % 24:02}:00"
+        states.append(_state(health, mode=mode, window=window, quiet="PT15M"))
+        if mode == "run" and (hour - opens) % 24 < 8 and minutes >= 15:
+            allowed.add(health.uuid)
+
+    plan = _plan(states, now_ms=now_ms)
+
+    assert {one.health.uuid for one in plan.work} == allowed
+    assert {one.health.uuid for one in plan.skipped} == {state.health.uuid for state in states} - allowed
 
 
 def test_the_order_of_operations_names_each_once() -> None:
