@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,9 +11,11 @@ from urllib.parse import quote
 import httpx
 
 from sandur.catalog.identifiers import Identifier, full_name_of
+from sandur.server.ui.actions.routes import ACTION_ROUTES
 from sandur.storage.contract import ObjectStore
 from tests.crash.unity_mutations import FUNCTION
 from tests.server.requests import create_view
+from tests.ui.html import parse
 from tests.ui.published import publish
 
 EVIL: Final = "<script>alert('x')</script>\"><img src=x onerror=alert(1)> & {{7*7}} javascript:alert(2)"
@@ -32,6 +35,7 @@ def segment(text: str) -> str:
 DATA: Final = f"/ui/data/main/{segment(LEVEL)}"
 TABLE_PAGE: Final = f"{DATA}/tables/{segment(TABLE)}"
 VIEW_PAGE: Final = f"{DATA}/views/{segment(VIEW)}"
+DELTA_PAGE: Final = "/ui/data/main/plain/tables/d"
 REST: Final = f"/v1/main/namespaces/{segment(LEVEL)}"
 
 
@@ -63,7 +67,9 @@ class Scene:
             f"{DATA}/tables/{segment(OTHER)}/files",
             VIEW_PAGE,
             *(f"{VIEW_PAGE}/{tab}" for tab in ("timeline", "lineage", "grants")),
-            "/ui/data/main/plain/tables/d",
+            DELTA_PAGE,
+            *(f"{DELTA_PAGE}/{tab}" for tab in ("snapshots", "timeline", "versions/0", "diff", "files", "health")),
+            *(f"{DELTA_PAGE}/{tab}" for tab in ("lineage", "grants", "preview")),
             "/ui/data/main/plain/volumes/v",
             "/ui/data/main/plain/volumes/v/grants",
             "/ui/data/main/plain/functions/f",
@@ -87,6 +93,18 @@ class Scene:
             "/ui/server",
             "/ui/me",
         ]
+
+
+async def forms(client: httpx.AsyncClient, scene: Scene) -> dict[str, str]:
+    """An address of every form and list of actions to which a page leads, by the path of its route."""
+    patterns = {route.path: re.sub(r"\{\w+\}", "[^/]+", route.path) for route in ACTION_ROUTES}
+    found: dict[str, str] = {}
+    for page in scene.pages():
+        if "/ui/data/" in page and "?" not in page:
+            for link in parse((await client.get(page)).text).links():
+                path = link.partition("?")[0].removeprefix("/ui")
+                found |= {route: link for route, pattern in patterns.items() if re.fullmatch(pattern, path)}
+    return found
 
 
 async def make_scene(client: httpx.AsyncClient, store: ObjectStore, *, subscribes: bool = False) -> Scene:

@@ -1,7 +1,5 @@
 """Forms that try to break out of the pages, and changes whose outcome nobody knows."""
 
-import re
-from collections.abc import Iterator
 from typing import Final, TypeVar
 
 import httpx
@@ -13,7 +11,7 @@ from sandur.storage.memory import MemoryStore
 from tests.fakes.failing_store import FailingStore
 from tests.server.conftest import Catalogs
 from tests.ui.browsers import Browser, Page
-from tests.ui.scene import EVIL, make_scene
+from tests.ui.scene import EVIL, forms, make_scene
 from tests.ui.test_every_page import check_frame, check_headers, check_safe
 
 T = TypeVar("T")
@@ -32,18 +30,11 @@ def check(page: Page, path: str) -> None:
     check_frame(page.tree, path)
 
 
-def action_links(page: Page) -> Iterator[str]:
-    yield from (link for link in page.tree.links() if link.startswith(("/ui/actions/", "/ui/dropped/")))
-
-
 async def test_no_value_of_any_form_breaks_out(catalogs: Catalogs) -> None:
     store = MemoryStore()
     browser = Browser(await catalogs.open(store, deliveries=False))
     scene = await make_scene(browser.client, store)
-    links: dict[str, str] = {}
-    for path in scene.pages():
-        if "/ui/data/" in path and "?" not in path:
-            links |= {_route(link): link for link in action_links(await browser.open(path))}
+    links = await forms(browser.client, scene)
     for link in links.values():
         form = await browser.open(link)
         check(form, link)
@@ -57,13 +48,6 @@ async def test_no_value_of_any_form_breaks_out(catalogs: Catalogs) -> None:
     assert {route.path for route in ACTION_ROUTES} - links.keys() == {
         "/actions/undrop/{kind}/{catalog}/{namespace}/{name}"
     }
-
-
-def _route(link: str) -> str:
-    """The path of the route that a link leads to; one link of each is enough."""
-    path = link.partition("?")[0].removeprefix("/ui")
-    patterns = {route.path: re.sub(r"\{\w+\}", "[^/]+", route.path) for route in ACTION_ROUTES}
-    return next(route for route, pattern in patterns.items() if re.fullmatch(pattern, path))
 
 
 async def test_an_address_cannot_fill_in_what_confirms(client: httpx.AsyncClient) -> None:

@@ -269,9 +269,14 @@ async def authorize_caller(lake: Lake) -> None:
 async def authorize_metastore(lake: Lake, *, situation: str = "") -> Authority | None:
     """Check what the route declares on the metastore, by a read of the grants that begins now, which it returns."""
     authority = await read_authority(lake)
+    require_metastore(lake, authority, situation=situation)
+    return authority
+
+
+def require_metastore(lake: Lake, authority: Authority | None, *, situation: str = "") -> None:
+    """Raise unless the request may do what its route declares to the metastore."""
     if authority:
         require(lake, authority, (authority.metastore,), missing=_HIDDEN, situation=situation)
-    return authority
 
 
 async def authorize_catalog(lake: Lake, catalog: Catalog, *, missing: NotFound, situation: str = "") -> None:

@@ -47,16 +47,28 @@ async def look_up_ids(lake: Lake, uuids: Sequence[str]) -> Sequence[DirectoryEnt
     them; then the lists are searched. Raises Invalid for a text that is not a UUID.
     """
     wanted = [checked_uuid("uuid", uuid) for uuid in uuids]
-    await authorize_caller(lake)
     program = lake.acting_for(None)
-    made_for = dict(zip(wanted, await gather_all([_made_for(program, uuid) for uuid in wanted]), strict=True))
-    known = {uuid: place for uuid, place in made_for.items() if place}
-    followed = await gather_all([_followed(program, place, uuid) for uuid, place in known.items()])
+    _, made_for = await gather_all((authorize_caller(lake), gather_all([_made_for(program, uuid) for uuid in wanted])))
+    known = {uuid: place for uuid, place in zip(wanted, made_for, strict=True) if place}
+    # A name that had the id when this process read it last is resolved while its renames are followed.
+    direct = {uuid: place for uuid, place in known.items() if _is_remembered(lake, place, uuid)}
+    resolved, followed = await gather_all(
+        (
+            gather_all([_resolve(lake, place) for place in direct.values()]),
+            gather_all([_followed(program, place, uuid) for uuid, place in known.items()]),
+        )
+    )
     places = dict(zip(known, followed, strict=True))
     places |= await _listed(program, {uuid for uuid, place in places.items() if place is None})
-    found = await gather_all([_resolve(lake, place) for place in places.values() if place])
+    moved = [place for uuid, place in places.items() if place and place != direct.get(uuid)]
+    found = (*resolved, *await gather_all([_resolve(lake, place) for place in moved]))
     entries = {entry.uuid: entry for entry in found if entry}
     return [entries.get(uuid) for uuid in wanted]
+
+
+def _is_remembered(lake: Lake, identifier: Identifier, uuid: str) -> bool:
+    seen = lake.name(identifier).last_seen
+    return seen is not None and seen.value.uuid == uuid
 
 
 async def _made_for(lake: Lake, uuid: str) -> Identifier | None:

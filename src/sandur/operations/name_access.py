@@ -59,13 +59,17 @@ async def find_allowed(
 async def visible_chain(lake: Lake, authority: Authority | None, namespace: Namespace) -> Chain:
     """The chain of a schema; NotFound for its first part that does not exist or that the caller must not see."""
     program = lake.acting_for(None)
-    catalog = await load_catalog(program, namespace.catalog)
+    levels = [Namespace(namespace.catalog, namespace.levels[: depth + 1]) for depth in range(len(namespace.levels))]
+    catalog, records = await gather_all(
+        (
+            load_catalog(program, namespace.catalog),
+            gather_all([resolve_namespace(program, level) for level in levels]),
+        )
+    )
     chain = catalog_chain(authority, catalog) if authority else ()
     if authority and not may_see(lake, authority, chain):
         require(lake, authority, chain, missing=catalog_not_found(namespace.catalog))
-    for depth in range(len(namespace.levels)):
-        level = Namespace(namespace.catalog, namespace.levels[: depth + 1])
-        found = await resolve_namespace(program, level)
+    for level, found in zip(levels, records, strict=True):
         if found is None:
             raise namespace_not_found(namespace)
         chain = (*chain, Link(found.value.id, "schema", str(level), found.value.owner_id))

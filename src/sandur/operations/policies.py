@@ -23,6 +23,7 @@ from sandur.catalog.security.manifest import Authority
 from sandur.catalog.security.privileges import SecurableType
 from sandur.errors import Invalid
 from sandur.operations.access import Security, require
+from sandur.operations.caches import LruCache
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.lake import Lake
 from sandur.operations.security import current_authority
@@ -39,6 +40,7 @@ SYSTEM_NAMESPACE: Final = "system"
 _CONTAINERS: Final = 2
 """Workspace and catalog come before the scopes of a namespace."""
 
+_WHOLE: Final = ((WORKSPACE, WORKSPACE),)
 _NAMES: Final[Mapping[SecurableType, str]] = {"catalog": "catalog", "schema": "namespace", "table": "table"}
 
 
@@ -52,10 +54,12 @@ class ScopeView(NamedTuple):
 
 async def load_policy(lake: Lake, type_: SecurableType, full_name: str) -> ScopeView:
     """The policy of a scope that the caller may see. NotFound if the scope does not exist."""
-    authority = await current_authority(lake)
-    target = await _find(lake, authority, type_, full_name)
-    scopes = [(WORKSPACE, WORKSPACE), *_scopes(target, full_name)]
-    records = await gather_all([_cell(lake, scope_id).read() for scope_id, _ in scopes])
+    authority, known = await current_authority(lake), lake.named_feature(_known_scopes)
+    guess = known.get((type_, full_name), _WHOLE)
+    target, records = await gather_all((_find(lake, authority, type_, full_name), _read(lake, guess)))
+    scopes = (*_WHOLE, *_scopes(target, full_name))
+    if scopes != guess:
+        records, known[type_, full_name] = await _read(lake, scopes), scopes
     policies = [
         ScopePolicy(name, found.value.values if found else {}, found.value.locked if found else ())
         for (_, name), found in zip(scopes, records, strict=True)
@@ -64,6 +68,15 @@ async def load_policy(lake: Lake, type_: SecurableType, full_name: str) -> Scope
         policies.insert(_CONTAINERS, SYSTEM)
     own = records[-1].value if records[-1] else PolicyRecord(scope_id=scopes[-1][0])
     return ScopeView(own.values, own.locked, merged_policy(policies, await _properties(lake, target)))
+
+
+def _known_scopes(lake: Lake) -> LruCache[tuple[str, str], Sequence[tuple[str, str]]]:
+    """The scopes of names as they were read last: their policies are read in the same round as the name."""
+    return LruCache(lake.settings.cache_records_max)
+
+
+async def _read(lake: Lake, scopes: Sequence[tuple[str, str]]) -> Sequence[Versioned[PolicyRecord] | None]:
+    return await gather_all([_cell(lake, scope_id).read() for scope_id, _ in scopes])
 
 
 async def change_policy(

@@ -79,10 +79,12 @@ async def _first_metastore_id(lake: Lake) -> str:
 
 async def current_authority(lake: Lake) -> Authority:
     """The authority (A1); without a manifest that of the records of older releases, which the first manifest takes."""
-    found = await lake.feature(Security).read()
+    security = lake.feature(Security)
+    if security.last:  # There is a manifest, and it stays.
+        return await security.read()
+    found, metastore, segments = await gather_all((security.read(), _first_metastore_id(lake), imported_segments(lake)))
     if found.version:
         return found
-    metastore, segments = await gather_all((_first_metastore_id(lake), imported_segments(lake)))
     shards = {name: shard_of(segment) for name, segment in segments.items()}
     return Authority(SecurityManifest(number=0, metastore_id=metastore), "", shards)
 

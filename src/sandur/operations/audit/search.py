@@ -16,6 +16,7 @@ from sandur.operations.access import authorize_metastore
 from sandur.operations.audit.trail import BATCH_SPAN_MS, date_of
 from sandur.operations.lake import Lake
 from sandur.settings import seconds_of
+from sandur.storage.cell import gather_all
 from sandur.storage.contract import get_many
 
 PAGE_SIZE_DEFAULT: Final = 100
@@ -49,18 +50,10 @@ class DamagedBatch(ValueError):
     """An object of the trail is not what was written there."""
 
 
-async def load_audit(
-    lake: Lake, wanted: AuditFilter, *, page_size: int | None = None, page_token: str | None = None
-) -> AuditPage:
-    """As `search_audit`, for a caller that administers the workspace."""
-    await authorize_metastore(lake)
-    return await search_audit(lake, wanted, page_size=page_size, page_token=page_token)
-
-
 async def search_audit(
     lake: Lake, wanted: AuditFilter, *, page_size: int | None = None, page_token: str | None = None
 ) -> AuditPage:
-    """The records that the filter selects, from the position of the token on.
+    """The records that the filter selects, from the position of the token on, for who administers the workspace.
 
     A page may be empty and still have a next one, because a page reads a bounded number of objects.
     """
@@ -68,7 +61,10 @@ async def search_audit(
     # A start such as "the last day" moves between two pages of one search; the token has the position.
     what = ("audit", *map(str, wanted[1:]))
     key, lines = _position(lake, wanted, what, page_token)
-    listed = await lake.store.list(lake.layout.audit_folder(), after=key, limit=OBJECTS_PER_PAGE_MAX)
+    folder = lake.layout.audit_folder()
+    _, listed = await gather_all(
+        (authorize_metastore(lake), lake.store.list(folder, after=key, limit=OBJECTS_PER_PAGE_MAX))
+    )
     last_id = uuid_v7(wanted.until_ms + 1, 0)
     names = [one.key for one in listed if _batch_id(one.key) < last_id]
     keys = [key, *names] if lines != _WHOLE else names

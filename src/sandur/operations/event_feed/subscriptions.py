@@ -27,7 +27,7 @@ from sandur.catalog.paging import Page, decode_page_token, encode_page_token
 from sandur.catalog.records import Request
 from sandur.clock import uuid_v8
 from sandur.errors import Conflict, Damaged, Exhausted, Forbidden, Invalid, NotFound, SwapLost, Unfit
-from sandur.operations.access import authorize_caller, authorize_metastore
+from sandur.operations.access import authorize_caller, read_authority, require_metastore
 from sandur.operations.audit.notes import note_changes
 from sandur.operations.credentials.sealed_secrets import Sealing
 from sandur.operations.event_feed.reader import oldest_entry, position_at
@@ -35,7 +35,7 @@ from sandur.operations.event_feed.watch import FeedWatch
 from sandur.operations.feed_readers import FeedReaders
 from sandur.operations.identity.principals import OTHERS
 from sandur.operations.lake import Lake
-from sandur.storage.cell import Cell, Versioned, gather_in_batches
+from sandur.storage.cell import Cell, Versioned, gather_all, gather_in_batches
 from sandur.storage.contract import Listed
 
 SUBSCRIPTIONS_MAX: Final = 1_000
@@ -121,21 +121,20 @@ async def create_subscription(lake: Lake, wanted: NewSubscription, request: Requ
 
 async def list_subscriptions(lake: Lake) -> Sequence[Subscription]:
     """Those of the caller; all of them for an administrator."""
-    found = await read_subscriptions(lake)
+    found, authority = await gather_all((read_subscriptions(lake), read_authority(lake)))
     if lake.access is None:
         return found
     try:
-        await authorize_metastore(lake, situation=OTHERS)
+        require_metastore(lake, authority, situation=OTHERS)
     except Forbidden:
         lake.access.decisions.clear()  # Nothing is denied: the caller gets its own.
-        await authorize_caller(lake)
+        require_metastore(lake, authority)
         return [one for one in found if one.owner_id == lake.access.caller.id]
     return found
 
 
 async def load_subscription(lake: Lake, subscription_id: str) -> SubscriptionStatus:
-    found = await _authorized(lake, subscription_id)
-    cursor = await cursor_cell(lake, subscription_id).read()
+    found, cursor = await gather_all((_authorized(lake, subscription_id), cursor_cell(lake, subscription_id).read()))
     return SubscriptionStatus(found.value, cursor.value if cursor else None)
 
 
@@ -241,12 +240,13 @@ async def replay_dead_letters(lake: Lake, subscription_id: str) -> int:
 async def list_dead_letters(
     lake: Lake, subscription_id: str, *, token: str | None, size: int | None
 ) -> Page[DeadLetter]:
-    await _authorized(lake, subscription_id)
     what = ("dead letters", subscription_id)
     limit = min(size or _DEAD_PAGE_MAX, _DEAD_PAGE_MAX)
     folder = lake.layout.dead_letters_folder(subscription_id)
     after = folder + decode_page_token(token, what) if token else None
-    listed = await lake.store.list(folder, after=after, limit=limit)
+    _, listed = await gather_all(
+        (_authorized(lake, subscription_id), lake.store.list(folder, after=after, limit=limit))
+    )
     found = await gather_in_batches(listed, lambda one: _read_letter(lake, one), at_once=_READS_AT_ONCE)
     more = encode_page_token(what, listed[-1].key[len(folder) :]) if len(listed) == limit else None
     return Page([one for one in found if one], more)
@@ -350,10 +350,11 @@ async def disable_subscription(lake: Lake, subscription_id: str, reason: str) ->
 
 async def _authorized(lake: Lake, subscription_id: str) -> Versioned[Subscription]:
     """The subscription, if it is the caller's own or the caller is an administrator. Others learn nothing."""
-    found = await lake.uncached(lake.layout.subscription(subscription_id), Subscription).read()
+    cell = lake.uncached(lake.layout.subscription(subscription_id), Subscription)
+    found, authority = await gather_all((cell.read(), read_authority(lake)))
     caller = lake.access.caller if lake.access else None
     is_own = found is not None and caller is not None and caller.actor is None and found.value.owner_id == caller.id
-    await authorize_metastore(lake, situation="" if is_own else OTHERS)
+    require_metastore(lake, authority, situation="" if is_own else OTHERS)
     if found is None:
         raise NotFound(f"Subscription does not exist: {subscription_id[:100]}", subject="subscription")
     return found

@@ -22,6 +22,7 @@ from sandur.operations.tables.names import ResolvedName, name_not_found
 from sandur.operations.unity.grants import Target, find_target
 from sandur.operations.unity.infos import info_of
 from sandur.operations.unity.owners import C, SecurableEdit
+from sandur.storage.cell import gather_all
 
 TAGS_MAX: Final = 50
 _KEY_CHARS_MAX: Final = 127
@@ -48,9 +49,11 @@ class Governance(msgspec.Struct, frozen=True, kw_only=True):
 async def load_governance(lake: Lake, securable_type: SecurableType, full_name: str) -> Governance:
     """What the catalog keeps about a securable that the caller may see; NotFound if it does not exist."""
     authority = await current_authority(lake)
-    target = await find_target(lake, authority, securable_type, full_name)
+    target, container = await gather_all(
+        (find_target(lake, authority, securable_type, full_name), _container(lake, securable_type, full_name))
+    )
     require(lake, authority, target.chain, missing=target.missing)
-    return await _governance(lake, securable_type, full_name, target)
+    return await _governance(lake, securable_type, full_name, target, container)
 
 
 async def change_tags(
@@ -81,7 +84,9 @@ async def change_tags(
         edit.column = await _column_key(lake, target, column)
     await edit.swap(target)
     authority = await lake.feature(Security).read()
-    return await _governance(lake, securable_type, full_name, await edit.authorize(authority))
+    changed = await edit.authorize(authority)
+    container = await _container(lake, securable_type, full_name)
+    return await _governance(lake, securable_type, full_name, changed, container)
 
 
 def _check(set_: Tags, remove: Sequence[str]) -> None:
@@ -148,9 +153,10 @@ async def _column_key(lake: Lake, target: Target, column: str) -> str:
     raise NotFound(f"Column does not exist: {column[:255]}", subject="column")
 
 
-async def _governance(lake: Lake, type_: SecurableType, full_name: str, target: Target) -> Governance:
+async def _governance(
+    lake: Lake, type_: SecurableType, full_name: str, target: Target, record: "_Container"
+) -> Governance:
     if target.found is None:
-        record = await _container(lake, type_, full_name)
         if record is None:
             return Governance(securable_type=type_, full_name=full_name, tags={})
         fields = {name: value for name, value in entity_fields(full_name, record).items() if name != "name"}
@@ -185,9 +191,10 @@ async def _of_named(lake: Lake, type_: SecurableType, found: ResolvedName) -> Go
     )
 
 
-async def _container(
-    lake: Lake, type_: SecurableType, full_name: str
-) -> Catalog | NamespaceRecord | RegistryEntry | None:
+_Container = Catalog | NamespaceRecord | RegistryEntry | None
+
+
+async def _container(lake: Lake, type_: SecurableType, full_name: str) -> _Container:
     """The record of what is neither a table nor inside a schema; None for the metastore."""
     match type_:
         case "catalog":

@@ -13,7 +13,6 @@ from sandur.catalog.records import ModelVersion, Request, Securable
 from sandur.errors import Conflict, Invalid, NotFound
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.events import version_subject
-from sandur.operations.index.truth import list_keys
 from sandur.operations.lake import Lake
 from sandur.operations.unity.lists import ListRequest
 from sandur.operations.unity.securables import drop_securable, load_securable, securable_not_found
@@ -82,10 +81,10 @@ async def load_version(lake: Lake, model: Identifier, number: int, *, situation:
 async def list_versions(lake: Lake, model: Identifier, page: ListRequest) -> Versions:
     """List the versions after the token, at most `size`."""
     record = await load_securable(lake, model, "model")
-    folder = lake.layout.model_versions_folder(record.uuid)
     subject = (lake.layout.root, "model_versions", record.uuid)
     last = decode_page_token(page.token, subject) if page.token else ""
-    keys = [key async for key in list_keys(lake, folder) if key > last]
+    numbered = (lake.layout.model_version(record.uuid, number) for number in range(1, record.last_version + 1))
+    keys = [key for key in numbered if key > last]
     versions: list[ModelVersion] = []
     for start in range(0, len(keys), READS_AT_ONCE):
         some = keys[start : start + READS_AT_ONCE]

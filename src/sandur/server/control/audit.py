@@ -6,7 +6,7 @@ import msgspec
 
 from sandur.catalog.audit import AuditFilter
 from sandur.errors import BadRequest
-from sandur.operations.audit.search import LAST_MS, load_audit, time_of
+from sandur.operations.audit.search import LAST_MS, search_audit, time_of
 from sandur.server.context import Call, whole_number
 from sandur.server.http import NO_STORE, Answer, json_answer
 
@@ -32,7 +32,7 @@ async def load_audit_records(call: Call) -> Answer:
         **{name: query.get(name, "") for name in _TEXTS},
     )
     size = query.get("page_size")
-    page = await load_audit(
+    page = await search_audit(
         call.lake,
         wanted,
         page_size=None if size is None else whole_number(size, "page_size", at_least=1),

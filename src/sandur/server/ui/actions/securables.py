@@ -37,6 +37,7 @@ from sandur.server.ui.actions.texts import (
 from sandur.server.ui.links import catalog_link, namespace_link, object_link, page_link
 from sandur.server.ui.renderer import Crumb, lake_for
 from sandur.server.ui.views.data import container_crumbs
+from sandur.storage.cell import gather_all
 
 CommentedKind = Literal["catalog", "schema", "table", "view", "volume", "registered_model"]
 _KINDS: Final[Mapping[str, Kind]] = {
@@ -97,9 +98,14 @@ def _name(call: Call) -> str:
 
 
 async def _grants(call: Call) -> Assignments:
-    """All grants on it. The right to change them is decided first."""
-    await governance.load_governance(call.lake, *securable_at(call))
-    return await operations.load_grants(lake_for(call, READ_GRANTS), *securable_at(call))
+    """All grants on it. Without the right to change them, its refusal is the answer."""
+    _, held = await gather_all(
+        (
+            governance.load_governance(call.lake, *securable_at(call)),
+            operations.load_grants(lake_for(call, READ_GRANTS), *securable_at(call)),
+        )
+    )
+    return held
 
 
 async def _grant_fields(call: Call, sent: Sent) -> tuple[Field, ...]:

@@ -1,6 +1,7 @@
 """The pages of one object."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from sandur.catalog.identifiers import Identifier, Kind, full_name_of
@@ -49,17 +50,23 @@ async def show_model(call: Call) -> Answer:
 async def _show(call: Call, kind: Kind) -> Answer:
     """The overview of an object; an object of another kind has its own page."""
     identifier = identifier_of(call)
-    described = await describe_object(call.lake, identifier)
+    described, versions = await gather_all((describe_object(call.lake, identifier), _versions(call, kind)))
     if described.kind != kind:
         return redirect(object_link(identifier, described.kind))
     if kind == "table":
         shown = table_view(identifier, described, origin=origin_of(call), needs_login=call.access is not None)
         return page(call, "table.html", shown)
-    versions: Sequence[ModelVersion] = ()
-    if kind == "model":
-        listed = ListRequest(None, _VERSIONS_SHOWN)
-        versions = (await list_versions(lake_for(call, _READ_MODEL), identifier, listed)).versions
     return page(call, f"{kind}.html", described_view(identifier, described, versions))
+
+
+async def _versions(call: Call, kind: Kind) -> Sequence[ModelVersion]:
+    """The versions of a model; none of anything else."""
+    if kind != "model":
+        return ()
+    with suppress(NotFound):  # The description says which kind it is, or that there is none.
+        listed = ListRequest(None, _VERSIONS_SHOWN)
+        return (await list_versions(lake_for(call, _READ_MODEL), identifier_of(call), listed)).versions
+    return ()
 
 
 async def show_table_grants(call: Call) -> Answer:

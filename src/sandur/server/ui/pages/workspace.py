@@ -9,7 +9,7 @@ from sandur.catalog.security.privileges import parse_securable_type
 from sandur.errors import BadRequest, Forbidden
 from sandur.operations import policies
 from sandur.operations.access import authorize_caller, authorize_metastore
-from sandur.operations.audit.search import LAST_MS, load_audit, time_of
+from sandur.operations.audit.search import LAST_MS, search_audit, time_of
 from sandur.operations.browse import list_contents
 from sandur.operations.event_feed import subscriptions
 from sandur.operations.explore.overview import CommitFilter, load_activity
@@ -76,7 +76,7 @@ async def show_audit(call: Call) -> Answer:
         decision=query.get("decision", ""),
         **{name: query.get(name, "") for name in _AUDIT_TEXTS},
     )
-    found = await load_audit(call.lake, wanted, page_size=_AUDIT_PAGE, page_token=query.get("after") or None)
+    found = await search_audit(call.lake, wanted, page_size=_AUDIT_PAGE, page_token=query.get("after") or None)
     fields = {name: query.get(name, "") for name in (*_AUDIT_TEXTS, "decision", "since", "until")}
     return page(call, "audit.html", views.audit_view(found, fields, is_on=call.settings.authentication == "on"))
 
