@@ -6,6 +6,7 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sandur.clock import SystemClock
@@ -202,3 +203,51 @@ async def test_only_delta_tables_are_restored(lake: Lake) -> None:
         await preview_restore(lake, identifier_of("t"), 0)
     with pytest.raises(NotFound):
         await preview_restore(lake, identifier_of("nothing"), 0)
+
+
+def checkpointed_log(folder: Path, sidecar: str) -> None:
+    """A table of three versions, whose checkpoint of version 1 names a sidecar."""
+    for number in range(2):
+        deltalake.write_deltalake(folder, ONE.slice(number, 1), mode="append")
+    deltalake.DeltaTable(folder).create_checkpoint()
+    deltalake.write_deltalake(folder, ONE, mode="append")
+    file = folder / "_delta_log" / f"{1:020d}.checkpoint.parquet"
+    made = pq.read_table(file, columns=["metaData", "protocol"])
+    schema = made.schema.append(pa.field("sidecar", pa.struct({"path": pa.string()})))
+    pq.write_table(pa.Table.from_pylist([*made.to_pylist(), {"sidecar": {"path": sidecar}}], schema=schema), file)
+
+
+@pytest.mark.parametrize("sidecar", ["{other}", "../../../other/_delta_log/{name}", "..", "{other}/../x"])
+async def test_no_sidecar_of_another_table_is_read(lake: Lake, folder: Path, tmp_path: Path, sidecar: str) -> None:
+    """Attack 5, for Delta: a checkpoint that the caller wrote names that of another table, to learn its columns."""
+    other = tmp_path / "other"
+    deltalake.write_deltalake(other, pa.table({"salary": [1]}))
+    deltalake.DeltaTable(other).create_checkpoint()
+    name = f"{0:020d}.checkpoint.parquet"
+    checkpointed_log(folder, sidecar.format(other=(other / "_delta_log" / name).as_uri(), name=name))
+    await register(lake, folder)
+
+    with pytest.raises(Invalid, match="sidecar") as refused:
+        await preview_restore(lake, D, 1)
+
+    assert "salary" not in str(refused.value)
+
+
+@pytest.mark.parametrize("there", [True, False])
+async def test_a_restore_does_not_tell_which_files_exist_outside_of_the_table(
+    lake: Lake, folder: Path, tmp_path: Path, *, there: bool
+) -> None:
+    """A log that the caller wrote names files of others: the server answers the same, whether or not they exist."""
+    (tmp_path / "other").mkdir()
+    probed = tmp_path / "other" / "secret.parquet"
+    if there:
+        probed.write_bytes(b"x")
+    deltalake.write_deltalake(folder, ONE)
+    added = {"path": probed.as_uri(), "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
+    removed = {"path": probed.as_uri(), "deletionTimestamp": 1, "dataChange": True}
+    for version, action in ((1, {"add": added}), (2, {"remove": removed})):
+        (folder / "_delta_log" / f"{version:020d}.json").write_text(json.dumps(action), encoding="utf-8")
+    await register(lake, folder)
+
+    with pytest.raises(Invalid, match="outside of the table"):
+        await preview_restore(lake, D, 1)

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from sandur.catalog.locations import is_within, normalize_location
 from sandur.catalog.records import DeltaTable
 from sandur.delta.log_state import Sidecar, decode_lines, decode_rows
 from sandur.errors import Invalid, Unavailable
@@ -111,15 +112,19 @@ async def read_commits(
 async def read_checkpoint(
     lake: Lake, table: DeltaTable, checkpoint: Checkpoint, kind: type[A], form: Form
 ) -> AsyncIterator[Sequence[A]]:
-    """The actions of a checkpoint, file by file, with its sidecars."""
+    """The actions of a checkpoint, file by file, with its sidecars, which lie in the log; Invalid for one elsewhere."""
     log = f"{table.location}/{LOG_FOLDER}"
     sidecars: list[str] = []
     for name in checkpoint.names:
         actions = await _actions(lake, f"{log}/{name}", kind, form)
         sidecars += [one.sidecar.path for one in actions if one.sidecar]
         yield actions
+    folder = f"{log}/_sidecars"
     for path in sidecars:
-        yield await _actions(lake, path if "/" in path else f"{log}/_sidecars/{path}", kind, form)
+        location = path if "/" in path else f"{folder}/{path}"
+        if ".." in path.split("/") or not is_within(normalize_location(location), normalize_location(folder)):
+            raise Invalid(f"table {table.uuid}: its checkpoint has the sidecar {path}, which is not in {folder}")
+        yield await _actions(lake, location, kind, form)
 
 
 async def _actions(lake: Lake, location: str, kind: type[A], form: Form) -> Sequence[A]:

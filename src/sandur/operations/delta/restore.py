@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import msgspec
 
 from sandur.catalog.identifiers import Identifier
+from sandur.catalog.locations import is_within, normalize_location
 from sandur.catalog.records import DeltaTable, Request
 from sandur.delta.log_state import DeletionVector, FileAction, named_files
 from sandur.delta.properties import CLUSTERING, Clustering, Domains, RowTracking
@@ -187,8 +188,17 @@ _FORM: Final = Form(_is_wanted, _with_statistics)
 
 
 async def _check_files(lake: Lake, table: DeltaTable, planned: Restore) -> None:
-    """Raise NotFound if a file that the restore adds again is gone, and Invalid if maintenance is deleting it."""
+    """Raise NotFound if a file that the restore adds again is gone, and Invalid if maintenance is deleting it.
+
+    Files elsewhere, as of a shallow clone, are Invalid, too: whether they exist is not for every writer of a log.
+    """
     locations = [location for one in planned.added for location in _files_of(one, table.location)]
+    home = normalize_location(table.location)
+    if elsewhere := next((one for one in locations if not is_within(normalize_location(one), home)), None):
+        raise Invalid(
+            f"version {planned.version} cannot be restored: it has files outside of the table, such as {elsewhere}; run "
+            "RESTORE TABLE in Spark"
+        )
     missing: list[str] = []
     for start in range(0, len(locations), _FILES_AT_ONCE):
         some = locations[start : start + _FILES_AT_ONCE]
