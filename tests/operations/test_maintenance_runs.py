@@ -1,8 +1,12 @@
 """Records of maintenance runs: created once, listed by run, settled from the table, removed when published."""
 
+from collections.abc import Mapping
+
 import pytest
+from msgspec.structs import replace
 
 from sandur.catalog.maintenance.health import TableHealth
+from sandur.catalog.maintenance.policies import DEFAULT
 from sandur.catalog.maintenance.records import (
     NO_END,
     OperationRecord,
@@ -13,17 +17,21 @@ from sandur.catalog.maintenance.records import (
     ended_record,
 )
 from sandur.errors import Unavailable
+from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.delta.publishing import have_same_actions, publish_commits, published_location, staged_location
 from sandur.operations.delta.tables import find_by_id
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.reports import load_operations, load_plan
 from sandur.operations.maintenance.runs import RunRecords, last_end, list_runs, remove_runs
 from sandur.operations.tables.commit import commit_table
-from sandur.pipeline.maintenance.evidence import load_metadata, rewrites_of, roll_back
+from sandur.pipeline.maintenance import iceberg
+from sandur.pipeline.maintenance.evidence import load_metadata, rewrites_of, roll_back, rows_differ
+from sandur.pipeline.maintenance.iceberg import expirable_snapshots
+from sandur.pipeline.maintenance.settle import settle_runs
 from tests.operations.delta_requests import add, create_managed
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
-    append,
+    TIMESTAMP_MS,
     commit,
     content,
     create,
@@ -32,6 +40,11 @@ from tests.operations.requests import (
     set_up_catalog,
     snapshot,
 )
+from tests.unit.iceberg.tables import NOW_MS, table
+
+ORDERS = identifier_of("orders")
+TEN_ROWS = {"total-records": "10", "total-delete-files": "0"}
+NINE_ROWS = {**TEN_ROWS, "total-records": "9"}
 
 
 @pytest.fixture
@@ -112,30 +125,73 @@ async def test_pasts_survive_the_store(lake: Lake) -> None:
     assert (found.pasts, found.failing, found.backlog) == ((past,), 1, 0)
 
 
-async def test_a_rewrite_with_other_rows_is_rolled_back_unless_a_writer_followed(lake: Lake) -> None:
+async def _rewritten(lake: Lake, totals: Mapping[str, str]) -> TableHealth:
+    """A table whose second snapshot is a rewrite of the first, which has ten rows."""
     made = await create(lake, "orders")
-    identifier = identifier_of("orders")
-    await commit_table(lake, identifier, append(1), request("first"))
-    rewritten = {**snapshot(2, 1, number=2), "summary": {"operation": "replace", "app-id": "us"}}
-    added = {"action": "add-snapshot", "snapshot": rewritten}
-    to_main = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": 2}
-    await commit_table(lake, identifier, commit(added, to_main), request("rewrite"))
-    health = TableHealth(
-        uuid=content(made)["table-uuid"],
-        catalog=identifier.catalog,
-        namespace=".".join(identifier.namespace.levels),
-        name="orders",
-        format="iceberg",
-    )
+    before = {"operation": "append", **TEN_ROWS}
+    after = {"operation": "replace", "app-id": "us", **totals}
+    snapshots = [snapshot(1) | {"summary": before}, snapshot(2, 1, number=2) | {"summary": after}]
+    for number, added in enumerate(snapshots, start=1):
+        to_main = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": number}
+        change = commit({"action": "add-snapshot", "snapshot": added}, to_main)
+        await commit_table(lake, ORDERS, change, request(f"commit {number}"))
+    uuid, levels = content(made)["table-uuid"], ".".join(ORDERS.levels)
+    return TableHealth(uuid=uuid, catalog=ORDERS.catalog, namespace=levels, name=ORDERS.name, format="iceberg")
+
+
+async def test_a_rewrite_with_other_rows_is_rolled_back_unless_a_writer_followed(lake: Lake) -> None:
+    health = await _rewritten(lake, {})
     metadata = await load_metadata(lake, health)
 
     (rewrite,) = rewrites_of(frozenset({1}), metadata, "us")
-    is_back = await roll_back(lake, health, rewrite, "run")
+    done = await roll_back(lake, health, rewrite, "run")
     again = await roll_back(lake, health, rewrite, "run again")
 
     assert rewrites_of(frozenset({1}), metadata, "others") == rewrites_of(frozenset({1, 2}), metadata, "us") == []
-    assert (is_back, again) == (True, False)
+    assert (done, again) == ("rolled back", "a writer has committed since: roll back by hand")
     assert (await load_metadata(lake, health)).current_snapshot_id == 1
+
+
+@pytest.mark.parametrize(
+    ("totals", "counted", "expected"),
+    [
+        (TEN_ROWS, [], ""),
+        (NINE_ROWS, [9, 10], "snapshot 1 has 10 rows, snapshot 2 has 9"),
+        (NINE_ROWS, [], "snapshot 1 has 10 rows, snapshot 2 has 9"),
+        (NINE_ROWS, [10, 10], ""),
+        ({}, [10, 10], ""),
+        ({}, [9, 10], "snapshot 1 has 10 rows, snapshot 2 has 9"),
+        ({}, [], ""),
+        ({**NINE_ROWS, "total-delete-files": "1"}, [], ""),
+    ],
+)
+async def test_rows_are_compared_by_totals_and_counted_if_that_is_not_enough(
+    lake: Lake, totals: Mapping[str, str], counted: list[int], expected: str
+) -> None:
+    (rewrite,) = rewrites_of(frozenset({1}), await load_metadata(lake, await _rewritten(lake, totals)), "us")
+
+    found = rows_differ(rewrite, (lambda _: counted.pop()) if counted else None)
+
+    assert found == expected
+
+
+@pytest.mark.parametrize(("totals", "state", "current"), [(TEN_ROWS, "done", 2), (NINE_ROWS, "failed", 1)])
+async def test_a_rewrite_whose_run_died_before_it_compared_rows_is_compared_by_the_next(
+    lake: Lake, totals: Mapping[str, str], state: str, current: int
+) -> None:
+    health = await _rewritten(lake, totals)
+    begun = replace(_record("1", 0), uuid=health.uuid, namespace=health.namespace, name="orders", state="running")
+    begun = replace(begun, catalog=health.catalog, started_ms=TIMESTAMP_MS + 2)
+    died = RunRecords(lake, "1")
+    await died.write_plan(RunPlan(run="1", started_ms=1, application="us", operations=(begun,)))
+    await died.begin(begun)
+
+    await settle_runs(lake, await list_runs(lake), settled_by="2")
+
+    (ended,) = await died.ended([0])
+    assert ended.state == state
+    assert ("rolled back" in ended.reason) == (state == "failed")
+    assert (await load_metadata(lake, health)).current_snapshot_id == current
 
 
 async def test_commits_whose_writer_died_are_published_and_published_files_never_change(lake: Lake) -> None:
@@ -171,3 +227,32 @@ async def test_a_line_end_that_a_publisher_added_is_no_other_commit(lake: Lake) 
     assert await have_same_actions(lake, first, published_location(table, 1)) is True
     assert await have_same_actions(lake, last, published_location(table, 2)) is False
     assert await have_same_actions(lake, last, published_location(table, 3)) is None
+
+
+_DAY_MS = 86_400_000
+_LATER_MS = NOW_MS + 100 * _DAY_MS
+
+
+def _with_log(*entries: tuple[int, int]) -> TableMetadata:
+    """Four old snapshots, of which the third is current. An entry is a snapshot and since when it was current."""
+    snapshots = [
+        {"snapshot-id": number, "sequence-number": number, "timestamp-ms": NOW_MS, "manifest-list": f"s3://b/{number}"}
+        for number in range(1, 5)
+    ]
+    log = [{"snapshot-id": number, "timestamp-ms": at_ms} for number, at_ms in entries]
+    main = {"main": {"snapshot-id": 3, "type": "branch"}}
+    fields = {"snapshots": snapshots, "refs": main, "current-snapshot-id": 3, "last-sequence-number": 9}
+    return table(**{**fields, "snapshot-log": log})
+
+
+def test_a_snapshot_that_a_rollback_replaced_within_a_day_does_not_expire() -> None:
+    rolled_back = _with_log((3, NOW_MS), (4, NOW_MS + 1), (3, _LATER_MS - 60_000))
+
+    assert expirable_snapshots(rolled_back, DEFAULT, _LATER_MS) == [1, 2]
+    assert expirable_snapshots(rolled_back, DEFAULT, _LATER_MS + _DAY_MS) == [1, 2, 4]
+
+
+def test_a_run_expires_a_bounded_number_of_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iceberg, "EXPIRED_MAX", 2)
+
+    assert expirable_snapshots(_with_log((3, NOW_MS)), DEFAULT, _LATER_MS) == [1, 2]

@@ -1,8 +1,10 @@
 """`maintain` rewrites what policies allow, keeps every row of every state, and records what it did."""
 
+import pytest
 from pyspark.sql import SparkSession
 
 from sandur.catalog.maintenance.records import OperationRecord, RunPlan
+from sandur.cli.catalog_server import open_catalog
 from sandur.operations.maintenance.reports import load_operations, load_plan
 from sandur.operations.maintenance.requests import list_requests, request_maintenance
 from sandur.operations.maintenance.runs import RunRecords, list_runs
@@ -75,6 +77,49 @@ def test_small_files_become_one_and_every_branch_tag_and_snapshot_keeps_its_rows
     shown = world.wait(load_operations(world.lake, limit=2))
     assert [one["operation"] for one in shown.rows] == ["statistics", "manifests"]
     assert shown.is_cut
+
+
+@pytest.mark.timeout(600)
+def test_rewrites_of_every_kind_keep_the_rows_of_every_snapshot(world: World, spark: SparkSession) -> None:
+    """A partitioned table with position deletes, which are merged first. Then Z-order rewrites what they delete from."""
+    with open_catalog(world.settings) as connection, connected(world) as catalog:
+        session = spark.newSession()
+        for option, value in connection.options().items():
+            session.conf.set(option, value)
+        session.sql(
+            "CREATE TABLE sandur.sales.parts (id BIGINT, text STRING, part STRING) PARTITIONED BY (part) TBLPROPERTIES "
+            "('format-version'='2', 'write.delete.mode'='merge-on-read', 'write.delete.granularity'='partition')"
+        )
+        values = "SELECT id, concat('row ', id), IF(id % 2 = 0, 'a', 'b') FROM range({}, {}, 1, 1)"
+        for number in range(4):
+            session.sql("INSERT INTO sandur.sales.parts " + values.format(number * 10, number * 10 + 10))
+        for number in range(3):
+            session.sql(f"DELETE FROM sandur.sales.parts WHERE id = {number * 10}")  # noqa: S608 - a number
+        session.sql("ALTER TABLE sandur.sales.parts CREATE TAG before")
+        table = catalog.load_table("sales.parts")
+        before = hashes(table)
+        later = {"manifests": {"min_manifests": 2}, "statistics": {"enabled": True}}
+        set_policy(world, {**EAGER, **later, "compaction": {"enabled": False}, "deletes": {"min_files": 2}})
+
+        maintained(world, spark)
+        merged = hashes(table)
+        summary = table.metadata.snapshot_by_id(table.metadata.current_snapshot_id or 0)
+        order = {"enabled": True, "strategy": "zorder", "sort_order": "id, text", "min_input_files": 2}
+        set_policy(world, {"compaction": order})
+        maintained(world, spark)
+        after = hashes(table)
+
+    for found in (merged, after):
+        assert {name: found[name] for name in before} == before
+    assert summary
+    assert summary.summary
+    assert summary.summary["total-delete-files"] == "1"
+    assert len(table.metadata.partition_statistics) == 1
+    assert len(list(table.scan().plan_files())) == 2
+    rows = [row for row in world.dataset(spark, "maintenance") if row["name"] == "parts"]
+    assert {row["state"] for row in rows} == {"done"}
+    assert {row["operation"] for row in rows} == {"deletes", "manifests", "statistics", "compaction"}
+    assert {(row["rows_before"], row["rows_after"]) for row in rows if row["operation"] == "deletes"} == {(40, 40)}
 
 
 def test_a_requested_table_is_maintained_by_the_next_run_although_its_policy_only_reports(

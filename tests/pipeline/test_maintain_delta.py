@@ -2,6 +2,7 @@
 connector; external ones by OPTIMIZE. What a killed run left is settled from the log.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ from tests.pipeline.maintained import EAGER, maintained, set_policy
 from tests.pipeline.world import World
 
 pytestmark = pytest.mark.timeout(1_800)
+
+LONG_AGO_S = 1_700_000_000
 
 
 @pytest.fixture
@@ -184,6 +187,49 @@ def test_a_table_that_was_committed_to_after_it_was_measured_is_left_alone_until
     (health,) = [row for row in open_world.dataset(spark, "table_health") if row["name"] == "clicks"]
     newest = outside / "_delta_log" / f"{5:020d}.json"
     assert health["last_commit_at"].timestamp() == pytest.approx(newest.stat().st_mtime, abs=0.002)
+
+
+def test_a_managed_table_gets_its_commits_published_and_a_checkpoint(world: World, spark: SparkSession) -> None:
+    with open_catalog(world.settings) as connection:
+        create_table(spark, connection, "clicks")
+    for number in range(3):
+        append_file(world, "clicks", [number])
+    set_policy(world, {**EAGER, "compaction": {"enabled": False}, "delta": {"checkpoint_interval": 2, "vacuum": False}})
+
+    maintained(world, spark)
+
+    table = record_of(world, "clicks")
+    log = Path(table.location.removeprefix("file://")) / "_delta_log"
+    assert [(row["operation"], row["state"]) for row in world.dataset(spark, "maintenance")] == [
+        ("checkpoint", "done"),
+        ("publish", "done"),
+    ]
+    assert table.published == table.last_version == 3
+    assert all((log / f"{version:020d}.json").exists() for version in range(4))
+    assert list(log.glob(f"{3:020d}.checkpoint*.parquet"))
+    with open_catalog(world.settings) as connection:
+        assert [row[0] for row in DeltaOnSpark(world, spark, connection, "clicks").rows("id")] == [0, 1, 2]
+
+
+def test_a_checkpoint_of_an_external_table_lets_old_log_files_go(
+    open_world: World, spark: SparkSession, outside: Path
+) -> None:
+    """Delta keeps log files for 30 days."""
+    register_by_delta_rs(open_world, outside, "clicks", 4)
+    before = rows_by_delta_rs(outside)
+    log = outside / "_delta_log"
+    for file in log.iterdir():
+        os.utime(file, (LONG_AGO_S, LONG_AGO_S))
+    delta = {"checkpoint_interval": 2, "vacuum": False}
+    set_policy(open_world, {**EAGER, "compaction": {"enabled": False}, "delta": delta})
+
+    maintained(open_world, spark)
+
+    (row,) = _operations(open_world, spark, "checkpoint")
+    assert row["state"] == "done"
+    assert sorted(file.name for file in log.glob("*.json")) == [f"{3:020d}.json"]
+    assert list(log.glob("*.checkpoint*.parquet"))
+    assert rows_by_delta_rs(outside) == before
 
 
 @pytest.mark.parametrize("kind", ["managed", "external"])

@@ -32,7 +32,7 @@ from tests.pipeline.maintained import (
     set_policy,
     small_rows,
 )
-from tests.pipeline.test_maintenance_under_load import LaterClock
+from tests.pipeline.test_maintenance_under_load import AnswerLost, LaterClock
 from tests.pipeline.world import World
 
 pytestmark = pytest.mark.timeout(1_800)
@@ -164,6 +164,20 @@ def test_a_delta_commit_whose_run_died_is_complete_and_settled(world: World, spa
     _check_settled(world, spark)
     settled = [row for row in world.dataset(spark, "maintenance") if row["settled_by"]]
     assert [(row["operation"], row["state"], row["files_after"]) for row in settled] == [("compaction", "done", 1)]
+
+
+def test_a_delta_commit_whose_answer_is_lost_counts_as_done(world: World, spark: SparkSession) -> None:
+    table = _made("delta", world, spark)
+    set_policy(world, EAGER)
+    measured(world, spark)
+    lossy = AnswerLost(connect(world.settings, SystemClock()), "delta_tables/")
+
+    world.run(spark, MAINTAIN, open_catalog=partial(open_catalog, world.settings, store=lossy))
+
+    table.check(is_compacted=True)
+    rows = [row for row in world.dataset(spark, "maintenance") if row["operation"] == "compaction"]
+    assert [(row["state"], row["files_after"]) for row in rows] == [("done", 1)]
+    assert lossy.lost == 1
 
 
 @pytest.mark.crash

@@ -5,8 +5,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from sandur.catalog.maintenance.health import Operation, TableHealth
 from sandur.catalog.maintenance.policies import merged_policy
@@ -14,6 +16,7 @@ from sandur.catalog.maintenance.records import OperationRecord, OperationResult
 from sandur.errors import Conflict, NotFound, Unavailable
 from sandur.operations.maintenance.runs import RunRecords, list_runs
 from sandur.pipeline.blocking_lake import BlockingLake
+from sandur.pipeline.maintenance.engine import run_times_ms
 from sandur.pipeline.maintenance.runner import Runner, TableWork
 from sandur.settings import Settings
 
@@ -182,3 +185,46 @@ def test_ctrl_c_cancels_the_jobs_of_the_run_and_every_operation_that_began_has_a
     assert performed.calls == [("a", "compaction")]
     assert case.engine.cancelled == 1
     assert _states(case.runner.ended) == {("a", "compaction"): "cancelled"}
+
+
+def test_what_spark_has_forgotten_takes_no_time(tmp_path: Path) -> None:
+    """Spark keeps a bounded number of jobs and stages; many tables at once have more."""
+
+    class ForgettingEngine(FakeEngine):
+        def task_seconds(self, tag: str) -> float:
+            return 0.5 if case.runner.ended else super().task_seconds(tag)
+
+    case = Case(tmp_path, Performed(), engine=ForgettingEngine())
+
+    ended = case.runner.run([_table("a", 0)])
+
+    assert [one.task_seconds for one in ended] == [1.0, 0.0, 0.0]
+
+
+class Forgotten:
+    """What py4j has of an exception of Java."""
+
+    _target_id = "o1"
+
+
+class Stages(list[int]):
+    length = list.__len__
+    apply = list.__getitem__
+
+
+class KeptJobs:
+    """The status of a Spark application that keeps one job, and of its stages one."""
+
+    def job(self, job: int) -> SimpleNamespace:
+        if job:
+            raise Py4JJavaError("gone", Forgotten())
+        return SimpleNamespace(stageIds=lambda: Stages([0, 7]))
+
+    def lastStageAttempt(self, stage: int) -> SimpleNamespace:  # noqa: N802 - of Java
+        if stage:
+            raise Py4JJavaError("gone", Forgotten())
+        return SimpleNamespace(executorRunTime=lambda: 5)
+
+
+def test_jobs_and_stages_that_spark_keeps_no_more_are_left_out() -> None:
+    assert [list(run_times_ms(KeptJobs(), job)) for job in (0, 1)] == [[5], []]

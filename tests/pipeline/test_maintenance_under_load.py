@@ -191,15 +191,16 @@ def test_two_runs_on_the_same_tables_at_once_leave_every_row(world: World, spark
 
 
 class AnswerLost(WrappingStore):
-    """Loses the answer to the first swap of a pointer, which is applied."""
+    """Loses the answer to the first swap below a folder, which is applied."""
 
-    def __init__(self, inner: ObjectStore) -> None:
+    def __init__(self, inner: ObjectStore, folder: str = "iceberg_pointers/") -> None:
         super().__init__(inner)
+        self._folder = folder
         self.lost = 0
 
     async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
         done = await perform()
-        if call.is_write and "iceberg_pointers/" in call.key and not self.lost:
+        if call.is_write and self._folder in call.key and not self.lost:
             self.lost += 1
             raise OutcomeUnknown(f"object {call.key}: the answer was lost on purpose")
         return done

@@ -66,6 +66,21 @@ def test_a_branch_decides_the_age_of_its_own_snapshots() -> None:
     assert kept_snapshots(_line(10), references, _POLICY, now_ms=later) == {6, 7, 8, 9, 10}
 
 
+def test_an_old_snapshot_that_was_replaced_within_a_day_is_kept() -> None:
+    """A reader that began before, for example before a compaction, may still read its files."""
+    line = [
+        SnapshotAge(snapshot_id=number, parent_id=number - 1 or None, committed_ms=committed_ms)
+        for number, committed_ms in enumerate(
+            (_NOW_MS - 90 * _DAY_MS, _NOW_MS - 60 * _DAY_MS, _NOW_MS - 60_000), start=1
+        )
+    ]
+    main = Reference(name="main", is_branch=True, snapshot_id=3)
+    policy = Snapshots(max_age="P5D", min_to_keep=1)
+
+    assert kept_snapshots(line, [main], policy, now_ms=_NOW_MS) == {2, 3}
+    assert kept_snapshots(line, [main], policy, now_ms=_NOW_MS + _DAY_MS) == {3}
+
+
 def test_a_history_with_a_missing_or_circular_parent_ends() -> None:
     odd = [SnapshotAge(snapshot_id=one, parent_id=parent, committed_ms=0) for one, parent in ((1, 2), (2, 1), (3, 99))]
     references = [
@@ -96,6 +111,7 @@ def test_no_reference_and_no_young_snapshot_is_ever_expired(
     ids = {one.snapshot_id for one in snapshots}
     assert {one.snapshot_id for one in references} & ids <= kept
     assert {one.snapshot_id for one in snapshots if _NOW_MS - one.committed_ms < 5 * _DAY_MS} <= kept
+    assert {one.parent_id for one in snapshots if one.committed_ms == _NOW_MS} & ids <= kept
 
 
 def test_only_partitions_with_enough_small_files_are_worth_compacting() -> None:

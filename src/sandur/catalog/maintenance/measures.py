@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sandur.catalog.maintenance.policies import Compaction, Snapshots
+from sandur.catalog.maintenance.policies import SNAPSHOT_AGE_MIN_S, Compaction, Snapshots
 from sandur.settings import seconds_of
 
 
@@ -32,16 +32,23 @@ def kept_snapshots(
 ) -> set[int]:
     """The ids that expiry keeps: tags, the newest of each branch, everything young, and what is not understood.
 
-    A snapshot of no reference is kept as long as one of a branch would be: a reader may still use it.
+    A snapshot of no reference is kept as long as one of a branch would be: a reader may still use it. An old snapshot
+    with a successor of the last day was current until then, so it is kept, too (O9).
     """
     by_id = {one.snapshot_id: one for one in snapshots}
     age_ms = seconds_of(policy.max_age) * 1_000
     kept = {one.snapshot_id for one in snapshots if now_ms - one.committed_ms < age_ms}
+    kept |= {one.parent_id for one in snapshots if one.parent_id is not None and is_in_grace(one.committed_ms, now_ms)}
     for reference in references:
         kept.add(reference.snapshot_id)
         if reference.is_branch:
             kept |= _kept_of_branch(by_id, reference, policy, now_ms=now_ms, age_ms=age_ms)
     return kept & by_id.keys()
+
+
+def is_in_grace(replaced_ms: int, now_ms: int) -> bool:
+    """Whether readers may still use a snapshot that was current until `replaced_ms`."""
+    return now_ms - replaced_ms < SNAPSHOT_AGE_MIN_S * 1_000
 
 
 def _kept_of_branch(

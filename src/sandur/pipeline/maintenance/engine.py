@@ -5,7 +5,7 @@ its commits name it.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -210,18 +210,16 @@ class Engine:
         scala = self._context._jsc.sc()  # noqa: SLF001 - Python has no status of stages by tag
         store = scala.statusStore()
         jobs = scala.statusTracker().getJobIdsForTag(tag)
-        total = 0
-        for job in jobs:
-            stages = store.job(job).stageIds()
-            total += sum(_run_time_ms(store, stages.apply(at)) for at in range(stages.length()))
-        return total / 1_000
+        return sum(sum(run_times_ms(store, job)) for job in jobs) / 1_000
 
 
-def _run_time_ms(store: Any, stage: int) -> int:  # noqa: ANN401 - an object of Java
-    try:
-        return int(store.lastStageAttempt(stage).executorRunTime())
-    except Py4JJavaError:  # A stage that was skipped, or that is too old to be kept.
-        return 0
+def run_times_ms(store: Any, job: int) -> Iterator[int]:  # noqa: ANN401 - an object of Java
+    """What the stages of a job took, without what Spark keeps no more, and without stages that were skipped."""
+    with suppress(Py4JJavaError):
+        stages = store.job(job).stageIds()
+        for at in range(stages.length()):
+            with suppress(Py4JJavaError):
+                yield int(store.lastStageAttempt(stages.apply(at)).executorRunTime())
 
 
 def java_classes(error: BaseException) -> Iterable[str]:

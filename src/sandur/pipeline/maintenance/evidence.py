@@ -4,7 +4,7 @@ The answer of a procedure is not enough: batches that lose their commit are only
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from sandur.catalog.events import Source
@@ -88,32 +88,35 @@ def rewrites_of(before: Sequence[int] | frozenset[int], after: TableMetadata, ap
     return [Rewrite(one, by_id.get(one.parent_snapshot_id or -1)) for one in added]
 
 
-def rows_differ(table: SparkTable, rewrite: Rewrite) -> str:
-    """Why the rows of a rewrite are not those of its parent; empty if they are equal.
+def rows_differ(rewrite: Rewrite, count: Callable[[int], int] | None = None) -> str:
+    """Why the rows of a rewrite are not those of its parent; empty if they are equal, or if it is not known.
 
-    Without deletes the totals decide. With deletes, both snapshots are counted: totals include deleted rows.
+    Equal totals without deletes decide. Otherwise `count` counts the rows of both snapshots, because totals include
+    deleted rows; without it, only totals without deletes are compared.
     """
     snapshot, parent = rewrite
     if parent is None:
         return ""  # It expired in the meantime, and its rows with it.
-    totals = [(_total(one, "total-records"), _total(one, "total-delete-files")) for one in (parent, snapshot)]
-    if totals[0] == totals[1] and totals[0][0] is not None and totals[0][1] == 0:
+    rows = [_total(one, "total-records") for one in (parent, snapshot)]
+    is_plain = None not in rows and all(_total(one, "total-delete-files") == 0 for one in (parent, snapshot))
+    if (is_plain and rows[0] == rows[1]) or (not is_plain and count is None):
         return ""
-    counts = [_count(table, one.snapshot_id) for one in (parent, snapshot)]
-    if counts[0] == counts[1]:
+    if count is not None:
+        rows = [count(parent.snapshot_id), count(snapshot.snapshot_id)]
+    if rows[0] == rows[1]:
         return ""
-    return f"snapshot {parent.snapshot_id} has {counts[0]:,} rows, snapshot {snapshot.snapshot_id} has {counts[1]:,}"
+    return f"snapshot {parent.snapshot_id} has {rows[0]:,} rows, snapshot {snapshot.snapshot_id} has {rows[1]:,}"
 
 
-def _count(table: SparkTable, snapshot_id: int) -> int:
+def count_rows(table: SparkTable, snapshot_id: int) -> int:
     found = table.session.sql(f"SELECT count(*) FROM {table.full_name} VERSION AS OF {snapshot_id}")  # noqa: S608 - a number
     return int(found.collect()[0][0])
 
 
-async def roll_back(lake: Lake, health: TableHealth, rewrite: Rewrite, run: str) -> bool:
-    """Make the parent of a rewrite current again, unless a writer has committed since. Returns whether it is."""
+async def roll_back(lake: Lake, health: TableHealth, rewrite: Rewrite, run: str) -> str:
+    """Make the parent of a rewrite current again, unless a writer has committed since. Says which."""
     if rewrite.parent is None:
-        return False
+        return "its parent is gone"
     commit = TableCommit(
         requirements=(
             AssertTableUuid(uuid=health.uuid),
@@ -126,8 +129,8 @@ async def roll_back(lake: Lake, health: TableHealth, rewrite: Rewrite, run: str)
             lake, identifier_of(health), commit, request_of(run, f"roll back {rewrite.snapshot.snapshot_id}")
         )
     except SandurError:
-        return False
-    return True
+        return "a writer has committed since: roll back by hand"
+    return "rolled back"
 
 
 def request_of(run: str, what: str) -> Request:

@@ -1,10 +1,18 @@
 """Operations on Iceberg tables, by Iceberg's own procedures. Only `snapshots` removes files, and only where safe."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Any, Final
 
 from sandur.catalog.maintenance.health import Operation, TableHealth
-from sandur.catalog.maintenance.measures import Reference, SnapshotAge, kept_snapshots, small_file_bytes
+from sandur.catalog.maintenance.measures import (
+    Reference,
+    SnapshotAge,
+    is_in_grace,
+    kept_snapshots,
+    small_file_bytes,
+)
 from sandur.catalog.maintenance.policies import Compaction, Policy
 from sandur.catalog.maintenance.records import OperationResult
 from sandur.iceberg.requests import AssertRefSnapshotId, AssertTableUuid, TableCommit
@@ -16,6 +24,7 @@ from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.maintenance.engine import SPARK_ERRORS, Engine, is_conflict
 from sandur.pipeline.maintenance.evidence import (
     RowsDiffer,
+    count_rows,
     identifier_of,
     load_metadata,
     measure,
@@ -30,6 +39,7 @@ COMMITS_MAX: Final = 10
 """The most commits of one rewrite: a writer that is faster costs a part of the work, not all of it."""
 GROUPS_AT_ONCE: Final = 2
 GROUP_BYTES_MAX: Final = 10 << 30
+EXPIRED_MAX: Final = 10_000  # Each is named in the statement.
 _GROUP_BYTES_MIN: Final = 256 << 20
 _MAX_REF_AGE: Final = "history.expire.max-ref-age-ms"
 
@@ -106,9 +116,8 @@ class IcebergTable:
         after = self.state()
         made = rewrites_of(before.snapshot_ids, after, self._engine.application)
         for rewrite in made:
-            if differs := rows_differ(self._spark, rewrite):
-                is_back = self._blocking.wait(roll_back(self._blocking.lake, self._health, rewrite, self._run))
-                done = "rolled back" if is_back else "a writer has committed since: roll back by hand"
+            if differs := rows_differ(rewrite, partial(count_rows, self._spark)):
+                done = self._blocking.wait(roll_back(self._blocking.lake, self._health, rewrite, self._run))
                 raise RowsDiffer(f"{differs}; {done}")
         if problem and not made:
             raise problem
@@ -134,7 +143,6 @@ class IcebergTable:
         alone, and files stay.
         """
         now_ms = self._blocking.lake.clock.now_ms()
-        policy = self._policy.snapshots
         expirable = expirable_snapshots(before, self._policy, now_ms)
         if not expirable:
             return OperationResult(state="skipped", reason="no snapshot may expire", before=measure(before))
@@ -143,9 +151,9 @@ class IcebergTable:
         if why_kept:
             self._blocking.wait(self._remove_snapshots(before, expirable))
         else:
-            oldest_ms = max(one.timestamp_ms for one in before.snapshots if one.snapshot_id in expirable)
-            older_than = f"timestamp_millis({oldest_ms + 1})"
-            arguments = {"older_than": older_than, "retain_last": str(policy.min_to_keep), "stream_results": "true"}
+            # By id: Iceberg's own rule, which `older_than` turns off, would end snapshots that readers may still use.
+            ids = f"array({', '.join(map(str, expirable))})"
+            arguments = {"snapshot_ids": ids, "older_than": "timestamp_millis(0)", "stream_results": "true"}
             answer = self._call("expire_snapshots", arguments)
         after = measure(self.state())
         gone = (measure(before).snapshots or 0) - (after.snapshots or 0)
@@ -167,14 +175,14 @@ class IcebergTable:
         ).collect()[0][0]
         return f"{outside} is not below the table's location" if outside else ""
 
-    async def _remove_snapshots(self, metadata: TableMetadata, ids: frozenset[int]) -> None:
+    async def _remove_snapshots(self, metadata: TableMetadata, ids: Sequence[int]) -> None:
         refs = metadata.refs
         requirements = [AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in refs.items()]
         commit = TableCommit(
             requirements=(AssertTableUuid(uuid=self._health.uuid), *requirements),
-            updates=(RemoveSnapshots(snapshot_ids=tuple(sorted(ids))),),
+            updates=(RemoveSnapshots(snapshot_ids=tuple(ids)),),
         )
-        request = request_of(self._run, f"expire {self._health.uuid} {sorted(ids)}")
+        request = request_of(self._run, f"expire {self._health.uuid} {ids}")
         await commit_table(self._blocking.lake, identifier_of(self._health), commit, request)
 
     def _call(self, procedure: str, arguments: Mapping[str, str]) -> dict[str, Any]:
@@ -207,8 +215,11 @@ def _progress() -> Mapping[str, str]:
     }
 
 
-def expirable_snapshots(metadata: TableMetadata, policy: Policy, now_ms: int) -> frozenset[int]:
-    """The ids of the snapshots that the policy lets expire (rule 5)."""
+def expirable_snapshots(metadata: TableMetadata, policy: Policy, now_ms: int) -> Sequence[int]:
+    """The ids of the snapshots that the policy lets expire (rule 5), oldest first; a run expires a bounded number.
+
+    What was current within the last day stays, also if a rollback replaced it.
+    """
     ages = [
         SnapshotAge(snapshot_id=one.snapshot_id, committed_ms=one.timestamp_ms, parent_id=one.parent_snapshot_id)
         for one in metadata.snapshots
@@ -224,7 +235,10 @@ def expirable_snapshots(metadata: TableMetadata, policy: Policy, now_ms: int) ->
         for name, ref in metadata.refs.items()
     ]
     kept = kept_snapshots(ages, references, policy.snapshots, now_ms=now_ms)
-    return frozenset(metadata.snapshot_ids) - kept
+    log = pairwise(metadata.snapshot_log)
+    kept |= {replaced.snapshot_id for replaced, by in log if is_in_grace(by.timestamp_ms, now_ms)}
+    ages.sort(key=lambda one: one.committed_ms)
+    return [one.snapshot_id for one in ages if one.snapshot_id not in kept][:EXPIRED_MAX]
 
 
 def _ages_references(metadata: TableMetadata) -> bool:

@@ -23,8 +23,6 @@ THREADS: Final = 8
 _POLL_SECONDS: Final = 0.2
 _TEXT_MAX: Final = 500
 
-ALARM: Final = "maintenance changed the number of rows"
-
 
 class TableWork(NamedTuple):
     """Everything that a run does to one table."""
@@ -141,7 +139,7 @@ class Runner:
                 blocking.wait(records.begin(begun))
                 result = self._result(blocking, table, begun.operation)
                 seconds = self._engine.task_seconds(tag)
-                result = replace(result, task_seconds=round(seconds - spent, 3))
+                result = replace(result, task_seconds=round(max(0.0, seconds - spent), 3))
                 spent = seconds
                 ended = ended_record(begun, result, now_ms=blocking.lake.clock.now_ms())
                 blocking.wait(records.end(ended))
