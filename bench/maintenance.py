@@ -9,7 +9,7 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyspark.sql import SparkSession
 
 from bench.measurement import save, show
-from bench.meters import cpu_seconds
+from bench.processes import family_cpu_seconds
 from sandur.catalog.maintenance.policies import PolicyEdit
 from sandur.cli.catalog_server import open_catalog
 from sandur.operations.policies import change_policy
@@ -31,6 +31,9 @@ from sandur.pipeline.runs import Runs, open_session
 from sandur.settings import Settings
 from sandur.spark.sessions import Connection
 from tests.operations.requests import request
+
+Keep = Callable[[Mapping[str, float]], None]
+"""Receives the figures of a step."""
 
 _SCHEMA: Final = pa.schema({"id": pa.int64(), "text": pa.string()})
 _ROWS_PER_FILE: Final = 100
@@ -48,15 +51,21 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.tables, options.large = 12, 400
+    sizes = {"tables": options.tables, "files": options.files, "large": options.large}
+    result: dict[str, float] = {}
+
+    def keep(found: Mapping[str, float]) -> None:
+        result.update({name: round(value, 3) for name, value in found.items()})
+        save("maintenance", {"settings": sizes, **result}, file=options.json)
+        print(", ".join(f"{name} {result[name]:,}" for name in found), flush=True)
+
     with tempfile.TemporaryDirectory(prefix="sandur-bench-") as folder:
-        result = _measure(Settings(store=f"{folder}/store", fsync="never"), options)
+        _measure(Settings(store=f"{folder}/store", fsync="never"), options, keep)
     rows = [(name.replace("_", " "), f"{value:,}") for name, value in result.items()]
     show("maintenance", ("what", "found"), rows)
-    settings = {"tables": options.tables, "files": options.files, "large": options.large}
-    save("maintenance", {"settings": settings, **result}, file=options.json)
 
 
-def _measure(settings: Settings, options: argparse.Namespace) -> dict[str, float]:
+def _measure(settings: Settings, options: argparse.Namespace, keep: Keep) -> None:
     packages = session_options(settings, with_delta=False)
     with open_catalog(settings) as connection, open_session("local[2]", packages) as spark:
         spark.sparkContext.setLogLevel("ERROR")
@@ -64,20 +73,21 @@ def _measure(settings: Settings, options: argparse.Namespace) -> dict[str, float
         catalog = load_catalog("bench", type="rest", uri=uri, token=token, warehouse="main")
         for namespace in ("looped", "planned", "large"):
             catalog.create_namespace(namespace)
+        began = time.perf_counter()
         for number in range(options.tables):
             _make(catalog, f"looped.t{number}", options.files)
             _make(catalog, f"planned.t{number}", options.files)
         _make(catalog, "large.t", options.large)
+        keep({"made_s": time.perf_counter() - began})
         session = _with_catalog(spark, connection)
-        found = {f"large_{name}_before": value for name, value in _query(session, catalog).items()}
+        keep({f"large_{name}_before": value for name, value in _query(session, catalog).items()})
         _call(session, "looped.t0")  # Both sides start with a warm JVM.
-        with _cost("loop", found):
+        with _cost("loop", keep):
             for number in range(1, options.tables):
                 _call(session, f"looped.t{number}")
-        found |= _maintained(spark, settings, "planned", tables=options.tables, at=lambda: _cost("run", found))
-        _maintained(spark, settings, "large", tables=1, at=lambda: _cost("large", found))
-        found |= {f"large_{name}_after": value for name, value in _query(session, catalog).items()}
-    return {name: round(value, 3) for name, value in found.items()}
+        _maintain(spark, settings, "planned", "run", tables=options.tables, keep=keep)
+        _maintain(spark, settings, "large", "large", tables=1, keep=keep)
+        keep({f"large_{name}_after": value for name, value in _query(session, catalog).items()})
 
 
 def _make(catalog: Catalog, name: str, files: int) -> None:
@@ -113,9 +123,8 @@ def _query(session: SparkSession, catalog: Catalog) -> dict[str, float]:
     return {"query_s": seconds, "planned_files": len(list(catalog.load_table("large.t").scan().plan_files()))}
 
 
-def _maintained(
-    spark: SparkSession, settings: Settings, namespace: str, *, tables: int, at: Callable[[], Any]
-) -> dict[str, float]:
+def _maintain(spark: SparkSession, settings: Settings, namespace: str, name: str, *, tables: int, keep: Keep) -> None:
+    """Measure all tables, then maintain those of a namespace."""
     with BlockingLake(settings) as blocking:
         edit = PolicyEdit(set=_POLICY)
         label = request(f"policy {namespace}")
@@ -124,22 +133,21 @@ def _maintained(
     runs = Runs(spark, settings, open_catalog=partial(open_catalog, settings), arguments={"name": f"main.{namespace}"})
     for job in ("project", "health"):
         runs.run(job, on_report=reports.append)
-    with at():
+        keep({f"{name}_{job}_s": reports[-1].took_ms / 1_000})
+    with _cost(name, keep):
         runs.run("maintain", on_report=reports.append)
     done = reports[-1].counts.get("operations_done", 0)
     if done < tables:
         raise SystemExit(f"bench: {done} of {tables} operations are done: {reports[-1].warnings}")
-    return {"health_s": reports[-2].took_ms / 1_000}
 
 
 @contextmanager
-def _cost(name: str, found: dict[str, float]) -> Iterator[None]:
-    """Note the wall and CPU time of the block."""
-    pids = [os.getpid()]
-    cpu, began = cpu_seconds(pids), time.perf_counter()
+def _cost(name: str, keep: Keep) -> Iterator[None]:
+    """Keep the wall and CPU time of the block."""
+    cpu, began = family_cpu_seconds(os.getpid()), time.perf_counter()
     yield
-    found[f"{name}_wall_s"] = time.perf_counter() - began
-    found[f"{name}_cpu_s"] = cpu_seconds(pids) - cpu
+    wall = time.perf_counter() - began
+    keep({f"{name}_wall_s": wall, f"{name}_cpu_s": family_cpu_seconds(os.getpid()) - cpu})
 
 
 if __name__ == "__main__":
