@@ -89,7 +89,12 @@ def _wait_for(process: subprocess.Popen[bytes], address: str, is_ready: Callable
 
 
 def _answers(address: str) -> bool:
+    """Whether an address responds to HTTP, or with `tcp://` accepts connections."""
     try:
+        if address.startswith("tcp://"):
+            host, _, port = address.removeprefix("tcp://").rpartition(":")
+            socket.create_connection((host, int(port)), timeout=5).close()
+            return True
         with urllib.request.urlopen(address, timeout=5):  # noqa: S310 - an address on loopback that we made
             return True
     except urllib.error.HTTPError as answer:
