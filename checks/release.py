@@ -1,15 +1,18 @@
 """Make a release: `make release VERSION=1.2.3` writes everything that is published to `dist/`.
 
-It sets the version, dates the changelog, commits and tags, and then builds from that commit: the wheel, the container
-image, the Helm chart, the licences of dependencies, the list of components (SBOM) and checksums. For a version whose
-tag exists, it builds again: the same commit gives the same wheel, byte for byte.
+It sets the version, dates the changelog, commits and tags, and then builds from that commit: the wheel, the Helm chart,
+the versions of all dependencies, the container image, the licences of dependencies, the list of components (SBOM) and
+checksums. For a version whose tag exists, it builds again: the same commit gives the same files, byte for byte; an
+image also needs the same base.
 
-An image and a chart need buildah and helm. Without them the rest is built, and the output says what is missing. The
-base and the extras of the image can be chosen: --image-options "--build-arg BASE=python:3.12 --build-arg EXTRAS=grpc".
+An image needs buildah. Without it the rest is built, and the output says what is missing. The base and the extras of
+the image can be chosen: --image-options "--build-arg BASE=python:3.12 --build-arg EXTRAS=grpc".
 """
 
 import argparse
+import gzip
 import hashlib
+import io
 import json
 import os
 import re
@@ -17,11 +20,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from checks.dependencies import licence_report, sbom
+from checks.dependencies import licence_report, packages, sbom
 
 ROOT: Final = Path(__file__).parent.parent
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
@@ -97,8 +101,12 @@ def build(root: Path, version: str, to: Path, image_options: Sequence[str]) -> S
     to.mkdir(parents=True, exist_ok=True)
     epoch = _git(root, "log", "-1", "--format=%ct")
     wheel = build_wheel(root, to, epoch)
-    image = build_image(wheel, f"sandur:{version}", epoch, image_options)
-    lines = [f"wheel: {wheel.name}", image, *_build_chart(root, version, to)]
+    chart = build_chart(root / "deploy" / "chart", to / f"sandur-{version}.tgz", int(epoch))
+    constraints = to / f"sandur-{version}-constraints.txt"
+    constraints.write_text("".join(f"{one.name}=={one.version}\n" for one in packages()[1:]), encoding="utf-8")
+    pinned = ("--volume", f"{to.resolve()}:/dist:ro", "--build-arg", f"PIP_CONSTRAINT=/dist/{constraints.name}")
+    image = build_image(wheel, f"sandur:{version}", epoch, [*pinned, *image_options])
+    lines = [f"wheel: {wheel.name}", f"chart: {chart.name}", f"dependencies: {constraints.name}", image]
     (to / f"sandur-{version}-licences.md").write_text(licence_report(), encoding="utf-8")
     components = json.dumps(sbom(int(epoch), version), indent=2) + "\n"
     (to / f"sandur-{version}.cdx.json").write_text(components, encoding="utf-8")
@@ -139,16 +147,18 @@ def build_image(wheel: Path, name: str, epoch: str, options: Sequence[str]) -> s
     return f"image: {archive.name}"
 
 
-def _build_chart(root: Path, version: str, to: Path) -> Sequence[str]:
-    charts = sorted(root.glob("deploy/**/Chart.yaml"))
-    if not charts:
-        return ["chart: not built, deploy/ has no Chart.yaml"]
-    if (helm := shutil.which("helm")) is None:
-        return ["chart: not built, helm is not installed"]
-    command = [helm, "package", str(charts[0].parent), "--version", version, "--app-version", version]
-    if subprocess.run([*command, "--destination", str(to)], check=False).returncode:  # noqa: S603 - our own build
-        return [f"chart: {FAILED}: {shlex.join(command)}"]
-    return [f"chart: sandur-{version}.tgz"]
+def build_chart(chart: Path, to: Path, epoch: int) -> Path:
+    """The archive of a chart, as `helm package` makes it, but with `epoch` as the time of all files."""
+    with (
+        gzip.GzipFile(filename="", fileobj=(written := io.BytesIO()), mode="wb", mtime=epoch) as zipped,
+        tarfile.open(fileobj=zipped, mode="w") as archive,
+    ):
+        for path in sorted(path for path in chart.rglob("*") if path.is_file()):
+            entry = tarfile.TarInfo(f"sandur/{path.relative_to(chart).as_posix()}")
+            entry.size, entry.mtime = path.stat().st_size, epoch
+            archive.addfile(entry, io.BytesIO(path.read_bytes()))
+    to.write_bytes(written.getvalue())
+    return to
 
 
 def _git(root: Path, *arguments: str) -> str:

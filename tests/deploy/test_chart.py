@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml  # type: ignore[import-untyped] # No types are published with it.
 
+from checks.release import build_chart
 from sandur.settings import environment_variable, load_settings, setting_keys
 from tests.deploy.test_monitoring import needs_promtool, promtool
 
@@ -57,10 +58,28 @@ def objects(text: str) -> dict[str, Any]:
     return {f"{one['kind']}/{one['metadata']['name']}": one for one in yaml.safe_load_all(text) if one}
 
 
+def environment_of_the_image() -> dict[str, str]:
+    """The variables that the image sets."""
+    (line,) = re.findall(r"(?m)^ENV (.*)$", (DEPLOY / "Containerfile").read_text(encoding="utf-8").replace("\\\n", " "))
+    return dict(part.split("=", 1) for part in line.split())
+
+
+def test_the_image_leaves_the_store_to_a_file_of_settings() -> None:
+    assert "SANDUR_STORE" not in environment_of_the_image()  # The environment overrides the file.
+
+
 @needs_helm
 def test_the_chart_passes_lint() -> None:
     assert HELM
     assert "0 chart(s) failed" in run(HELM, "lint", "--strict", CHART)
+
+
+@needs_helm
+def test_helm_reads_the_chart_of_a_release(tmp_path: Path) -> None:
+    assert HELM
+    released = build_chart(CHART, tmp_path / "sandur-0.1.0.tgz", 1_700_000_000)
+
+    assert run(HELM, "template", "catalog", released) == run(HELM, "template", "catalog", CHART)
 
 
 @needs_helm
@@ -84,7 +103,7 @@ def test_the_server_of_the_chart_is_confined_probed_and_configured(tmp_path: Pat
     config = tmp_path / "sandur.toml"
     config.write_text(found["ConfigMap/catalog"]["data"]["sandur.toml"], encoding="utf-8")
 
-    settings = load_settings(file=config)
+    settings = load_settings(file=config, environment=environment_of_the_image())
 
     assert (settings.store, settings.workers, settings.authentication) == ("s3://lake/catalog", 2, "on")
     assert (settings.metrics_port, settings.grpc.port, settings.s3.region) == (9181, 8182, "us-east-1")
@@ -100,10 +119,18 @@ def test_the_server_of_the_chart_is_confined_probed_and_configured(tmp_path: Pat
 
 
 @needs_helm
-def test_the_spark_operator_takes_the_place_of_the_cron_job() -> None:
-    found = objects(template(**ALL, **{"pipeline.sparkOperator.enabled": "true"}))
+def test_the_spark_operator_takes_the_place_of_the_cron_job(tmp_path: Path) -> None:
+    packages = {"pipeline.sparkOperator.packages[0]": "org.example:one:1"}
+    found = objects(template(**ALL, **packages, **{"pipeline.sparkOperator.enabled": "true"}))
+    job = found["ScheduledSparkApplication/catalog-pipeline"]["spec"]["template"]
+    folder, _, name = job["mainApplicationFile"].removeprefix("local://").rpartition("/")
+    program = tmp_path / name
+    program.write_text(found["ConfigMap/catalog"]["data"][name], encoding="utf-8")
 
-    assert "ScheduledSparkApplication/catalog-pipeline" in found
+    assert program.suffix == ".py"  # Else Spark takes it for a program in Java.
+    assert [mount["mountPath"] for mount in job["driver"]["volumeMounts"]] == [folder]
+    assert "--master" in run(sys.executable, program, *job["arguments"][:1], "--help")
+    assert job["deps"] == {"packages": ["org.example:one:1"]}
     assert "CronJob/catalog-pipeline" not in found
 
 

@@ -3,24 +3,27 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.pipeline.spark_processes import WAIT_SECONDS, cluster, connect_server, environment
+from tests.pipeline.spark_processes import HOME, WAIT_SECONDS, cluster, connect_server, environment
 from tests.pipeline.world import World
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
 
+Reports = list[dict[str, Any]]
+
 TABLES = 12
+PROGRAM = "from sandur.cli.main import run; run()"
 
 
-def _sandur(folder: Path, *arguments: str) -> list[dict[str, Any]]:
+def _sandur(folder: Path, *arguments: str, program: Sequence[str | Path] = (sys.executable, "-c", PROGRAM)) -> Reports:
     """The reports of `sandur … --json`."""
-    code = "from sandur.cli.main import run; run()"
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments, "--json"],
+        [*program, *arguments, "--json"],
         env=environment(folder),
         capture_output=True,
         text=True,
@@ -37,7 +40,7 @@ def _fill(world: World) -> None:
         world.set_property(f"t{number:02d}", "1")
 
 
-def _counts(reports: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+def _counts(reports: Reports) -> dict[str, dict[str, int]]:
     assert all(not report.get("warnings") for report in reports), reports
     return {report["job"]: report["counts"] for report in reports}
 
@@ -60,6 +63,21 @@ def test_all_jobs_run_on_a_cluster_with_executors_in_two_workers(world: World, t
     assert counts["compact"]["commits"] == 2 * TABLES
     assert counts["project"]["tables"] >= TABLES
     assert all(times > 0 for times in finished), finished
+
+
+def test_a_job_that_spark_submit_starts_runs_on_its_cluster(world: World, tmp_path: Path) -> None:
+    """As a Spark operator starts it: a file in Python, without the option --master."""
+    _fill(world)
+    program = tmp_path / "pipeline.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+
+    with cluster(tmp_path, workers=1) as (master, (worker,)):
+        submit = (HOME / "bin" / "spark-submit", "--master", master, program)
+        reports = _sandur(tmp_path, "run", "compact", "--store", world.settings.store, program=submit)
+        finished = _finished_tasks(worker)
+
+    assert _counts(reports)["compact"]["commits"] == 2 * TABLES
+    assert finished > 0
 
 
 def test_jobs_run_through_spark_connect(world: World, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from checks import dependencies
-from checks.release import ROOT, NotReady, build_wheel, prepare, write_version
+from checks.release import ROOT, NotReady, build_chart, build_wheel, prepare, write_version
 
 _FILES: Final = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
 _EPOCH: Final = "1700000000"
@@ -38,6 +39,24 @@ def test_the_same_sources_give_the_same_wheel(tmp_path: Path) -> None:
 
     one, other = (hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
     assert one == other
+
+
+def test_the_same_chart_gives_the_same_archive_with_every_file(tmp_path: Path) -> None:
+    chart = ROOT / "deploy" / "chart"
+    copied = Path(shutil.copytree(chart, tmp_path / "copied"))
+    (copied / "values.yaml").chmod(0o600)
+    os.utime(copied / "Chart.yaml", (1_600_000_000, 1_600_000_000))
+
+    one, other = (
+        build_chart(tree, tmp_path / f"{tree.name}.tgz", int(_EPOCH)).read_bytes() for tree in (chart, copied)
+    )
+
+    with tarfile.open(tmp_path / "copied.tgz") as archive:
+        names = archive.getnames()
+        archive.extractall(tmp_path, filter="data")
+    assert one == other
+    assert sorted(names) == sorted(f"sandur/{one.relative_to(chart)}" for one in chart.rglob("*") if one.is_file())
+    assert (tmp_path / "sandur" / "values.yaml").read_bytes() == (chart / "values.yaml").read_bytes()
 
 
 def test_the_version_is_written_everywhere(tmp_path: Path) -> None:

@@ -68,28 +68,34 @@ OpenSession = Callable[[str | None, Mapping[str, str]], AbstractContextManager[S
 
 
 def create_session(
-    master: str = "local[*]", *, name: str = "sandur", options: Mapping[str, str] | None = None
+    master: str | None = "local[*]", *, name: str = "sandur", options: Mapping[str, str] | None = None
 ) -> SparkSession:
     """A session for jobs, or the running one. It needs no packages: Sandur's own stores read and write objects.
 
-    Executors run the same Python as this process unless PYSPARK_PYTHON names another.
+    `master` None is the master of `spark-submit`, which started this process. Executors run the same Python as this
+    process unless PYSPARK_PYTHON names another.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in {**_OPTIONS, **(options or {})}.items():
+    builder = SparkSession.builder.appName(name)
+    given = {"spark.master": master} if master else {}
+    for key, value in {**given, **_OPTIONS, **(options or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
 @contextmanager
 def open_session(master: str | None, options: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session on this machine or on a cluster, stopped at the end; `sc://…` is a Spark Connect server."""
+    """A session on this machine or on a cluster, stopped at the end; `sc://…` is a Spark Connect server.
+
+    Without a master, `spark-submit` decides if it started this process, such as for a Spark operator.
+    """
     if master and master.startswith("sc://"):
         spark = SparkSession.builder.remote(master).getOrCreate()
         spark.conf.set(_TIME_ZONE, "UTC")
     else:
-        chosen = master or "local[*]"
-        spark = create_session(chosen, options={**(_LOCAL if chosen.startswith("local") else {}), **(options or {})})
+        chosen = master or (None if "PYSPARK_GATEWAY_PORT" in os.environ else "local[*]")
+        local = _LOCAL if chosen and chosen.startswith("local") else {}
+        spark = create_session(chosen, options={**local, **(options or {})})
     try:
         yield spark
     finally:
