@@ -81,7 +81,7 @@ def test_small_files_become_one_and_every_branch_tag_and_snapshot_keeps_its_rows
 
 @pytest.mark.timeout(600)
 def test_rewrites_of_every_kind_keep_the_rows_of_every_snapshot(world: World, spark: SparkSession) -> None:
-    """A partitioned table with position deletes, which are merged first. Then Z-order rewrites what they delete from."""
+    """A partitioned table with position deletes, which are merged first. Then Z-order rewrites its data."""
     with open_catalog(world.settings) as connection, connected(world) as catalog:
         session = spark.newSession()
         for option, value in connection.options().items():

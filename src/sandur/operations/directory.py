@@ -52,15 +52,10 @@ async def look_up_ids(lake: Lake, uuids: Sequence[str]) -> Sequence[DirectoryEnt
     known = {uuid: place for uuid, place in zip(wanted, made_for, strict=True) if place}
     # A name that had the id when this process read it last is resolved while its renames are followed.
     direct = {uuid: place for uuid, place in known.items() if _is_remembered(lake, place, uuid)}
-    resolved, followed = await gather_all(
-        (
-            gather_all([_resolve(lake, place) for place in direct.values()]),
-            gather_all([_followed(program, place, uuid) for uuid, place in known.items()]),
-        )
+    resolved, places = await gather_all(
+        (gather_all([_resolve(lake, place) for place in direct.values()]), _current_places(program, known))
     )
-    places = dict(zip(known, followed, strict=True))
-    places |= await _listed(program, {uuid for uuid, place in places.items() if place is None})
-    moved = [place for uuid, place in places.items() if place and place != direct.get(uuid)]
+    moved = [place for uuid, place in places.items() if place != direct.get(uuid)]
     found = (*resolved, *await gather_all([_resolve(lake, place) for place in moved]))
     entries = {entry.uuid: entry for entry in found if entry}
     return [entries.get(uuid) for uuid in wanted]
@@ -75,6 +70,13 @@ async def _made_for(lake: Lake, uuid: str) -> Identifier | None:
     """The name that the object with this id was made for; None if no such object exists."""
     held = await gather_all([lake.bound_record(uuid, one).read() for one in _FORMATS])
     return next((record.value.made_for for record in held if record and is_alive(record)), None)
+
+
+async def _current_places(lake: Lake, known: Mapping[str, Identifier]) -> Mapping[str, Identifier]:
+    """The current names of objects, from the names that they were made for."""
+    followed = await gather_all([_followed(lake, place, uuid) for uuid, place in known.items()])
+    places = {uuid: place for uuid, place in zip(known, followed, strict=True) if place}
+    return {**places, **await _listed(lake, set(known) - set(places))}
 
 
 async def _followed(lake: Lake, first: Identifier, uuid: str) -> Identifier | None:

@@ -196,8 +196,8 @@ async def _check_files(lake: Lake, table: DeltaTable, planned: Restore) -> None:
     home = normalize_location(table.location)
     if elsewhere := next((one for one in locations if not is_within(normalize_location(one), home)), None):
         raise Invalid(
-            f"version {planned.version} cannot be restored: it has files outside of the table, such as {elsewhere}; run "
-            "RESTORE TABLE in Spark"
+            f"version {planned.version} cannot be restored: it has files outside of the table, such as {elsewhere}; "
+            "run RESTORE TABLE in Spark"
         )
     missing: list[str] = []
     for start in range(0, len(locations), _FILES_AT_ONCE):

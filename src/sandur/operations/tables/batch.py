@@ -6,7 +6,7 @@ Whatever is not made by that swap is decided again, alone, by `Commit` itself (B
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
@@ -54,10 +54,9 @@ def close_batch(first: "Commit[M]", base: Base[M], queue: CommitQueue) -> "Batch
     draft = _draft(first, base, None)
     members = [Member(first, draft, None)] if draft else []
     taken, bytes_left = {_sent(first)}, BYTES_MAX - (len(draft.document.body) if draft else 0)
-    for one in queue.waiting if draft else ():
-        commit = one.change
-        if len(members) >= members_max or not isinstance(commit, type(first)) or commit.family is not first.family:
-            continue
+    for one, commit in _candidates(first, queue) if draft else ():
+        if len(members) >= members_max:
+            break
         # Two sends of one request must not become two commits.
         if _sent(commit) not in taken and (draft := _draft(commit, base, members[-1].draft)):
             bytes_left -= len(draft.document.body)
@@ -69,6 +68,14 @@ def close_batch(first: "Commit[M]", base: Base[M], queue: CommitQueue) -> "Batch
         return None
     queue.take_out([member.waiting for member in members if member.waiting])
     return Batch(base, members, queue)
+
+
+def _candidates(first: "Commit[M]", queue: CommitQueue) -> Iterator[tuple[Waiting, "Commit[M]"]]:
+    """Those that wait and change the same kind of metadata."""
+    for one in queue.waiting:
+        commit = one.change
+        if isinstance(commit, type(first)) and commit.family is first.family:
+            yield one, commit
 
 
 def _sent(commit: "Commit[M]") -> str:
