@@ -55,6 +55,8 @@ RULES: Final = {
     "I2": "an index update reads the index, then the name, then swaps: it writes the current state of the name",
     "I3": "an update that changes nothing still swaps",
     "I4": "a rebuild reads the version of the index before it lists the names",
+    "I5": "the mark of a change to a table has its uuid; the update follows the table to the name that it has by now",
+    "I5 list": "if a name on the way was reused, the list says which name the table has by now",
     "L3": "a trimmed version is compared with the published file; unreadable means unknown, never conflict",
     "L4": "commits are trimmed only up to a version whose published file exists",
     "L5": "a commit is decided on the record that says whether the table is dropped; a dropped table accepts none",

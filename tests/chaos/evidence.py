@@ -89,7 +89,8 @@ async def process_marks(lake: Lake) -> None:
     for key in keys:
         stored = await lake.store.get(key)
         assert stored is not None
-        await update_entry(lake, msgspec.json.decode(stored.data, type=Mark).place)
+        mark = msgspec.json.decode(stored.data, type=Mark)
+        await update_entry(lake, mark.place, mark.uuid)
 
 
 async def _receipts(lake: Lake) -> dict[str, dict[str, Receipt]]:

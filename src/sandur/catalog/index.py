@@ -164,12 +164,16 @@ class Segment(Record, frozen=True, kw_only=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """I1: the index may be wrong about an entry."""
+    """I1: the index may be wrong about an entry.
+
+    `uuid` is that of the table whose record changes, which may have another name by then (I5); empty if a name changes.
+    """
 
     collection: Collection
     catalog: str
     levels: tuple[str, ...]
     name: str
+    uuid: str = ""
 
     @property
     def place(self) -> Place:

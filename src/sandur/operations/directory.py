@@ -7,13 +7,12 @@ from sandur.catalog.identifiers import Format, Identifier, Kind, checked_uuid
 from sandur.errors import NotFound
 from sandur.operations.access import authorize_caller, read_authority, resolve_authorized
 from sandur.operations.lake import Lake
-from sandur.operations.tables.names import is_alive
+from sandur.operations.tables.names import follow_renames, is_alive
 from sandur.operations.tables.undrop import DroppedInfo, dropped_info
 from sandur.operations.unity.registry import named_entries
 from sandur.storage.cell import gather_all
 
 _FORMATS: Final[tuple[Format, ...]] = get_args(Format)
-_RENAMES_MAX: Final = 16
 
 
 class DirectoryEntry(NamedTuple):
@@ -74,22 +73,9 @@ async def _made_for(lake: Lake, uuid: str) -> Identifier | None:
 
 async def _current_places(lake: Lake, known: Mapping[str, Identifier]) -> Mapping[str, Identifier]:
     """The current names of objects, from the names that they were made for."""
-    followed = await gather_all([_followed(lake, place, uuid) for uuid, place in known.items()])
+    followed = await gather_all([follow_renames(lake, place, uuid) for uuid, place in known.items()])
     places = {uuid: place for uuid, place in zip(known, followed, strict=True) if place}
     return {**places, **await _listed(lake, set(known) - set(places))}
-
-
-async def _followed(lake: Lake, first: Identifier, uuid: str) -> Identifier | None:
-    """The current name of an object by its renames; None if a name on the way is gone, or belongs to another object."""
-    place: Identifier | None = first
-    for _ in range(_RENAMES_MAX):
-        name = await lake.name(place).read() if place else None
-        if name is None or name.value.uuid != uuid:
-            return None
-        if name.value.state != "moved":
-            return place
-        place = name.value.other
-    return None
 
 
 async def _listed(lake: Lake, uuids: set[str]) -> Mapping[str, Identifier]:

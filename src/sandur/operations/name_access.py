@@ -6,7 +6,7 @@ catalog `secret` exists.
 
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.locations import is_within, normalize_location
@@ -33,6 +33,7 @@ from sandur.operations.containers.records import catalog_not_found
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import (
     ResolvedName,
+    follow_renames,
     is_alive,
     namespace_not_found,
     resolve_namespace,
@@ -41,8 +42,6 @@ from sandur.storage.cell import Cell, Versioned, gather_all
 from sandur.storage.contract import Version
 
 B = TypeVar("B", bound=BoundRecord)
-
-_RENAMES_MAX: Final = 16
 
 
 async def find_allowed(
@@ -155,13 +154,8 @@ async def record_chain(lake: Lake, authority: Authority, record: BoundRecord, mi
     names say where it went, until a janitor removes them.
     """
     place = record.made_for
-    for _ in range(_RENAMES_MAX if isinstance(record, Pointer) else 0):
-        name = await lake.name(place).read() if place else None
-        if name is None or name.value.uuid != record.uuid:
-            raise missing
-        if name.value.state != "moved":
-            break
-        place = name.value.other
+    if place and isinstance(record, Pointer):
+        place = await follow_renames(lake, place, record.uuid)
     if place is None:
         raise missing
     chain = await namespace_chain(lake, authority, place.namespace, missing=missing)

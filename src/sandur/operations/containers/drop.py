@@ -190,12 +190,12 @@ class _Drop(Generic[C]):
         self._mark = self.lake.clock.new_id()
 
     async def run(self) -> None:
-        try:
+        async with update.finishing(self.lake, "index a drop", self._finish_index):
             await run_exactly_once(self._claim, self._attempt, self._replay)
-        finally:
-            if self._is_marked:
-                finishing = update.finish(self.lake, self.place, self._mark)
-                await self.lake.background.run("index a drop", finishing)
+
+    async def _finish_index(self) -> None:
+        if self._is_marked:
+            await update.finish(self.lake, self.place, self._mark)
 
     async def _replay(self, done: Claim) -> None:
         """The first request has dropped it."""

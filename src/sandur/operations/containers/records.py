@@ -114,13 +114,15 @@ class RecordChange(Generic[R]):
 
     async def run_for_answer(self) -> str:
         """As `run`, but return the text of the answer; a replay returns the same text."""
-        try:
-            async with self.lake.feature(CommitQueues).turn(self.cell.key):
-                return await run_exactly_once(self._claim, self._attempt, self._replay)
-        finally:
-            if self._is_marked and self.place:
-                finishing = update.finish(self.lake, self.place, self._mark)
-                await self.lake.background.run("index a record", finishing)
+        async with (
+            update.finishing(self.lake, "index a record", self._finish_index),
+            self.lake.feature(CommitQueues).turn(self.cell.key),
+        ):
+            return await run_exactly_once(self._claim, self._attempt, self._replay)
+
+    async def _finish_index(self) -> None:
+        if self._is_marked and self.place:
+            await update.finish(self.lake, self.place, self._mark)
 
     async def _replay(self, claim: Claim) -> str:
         return claim.answer

@@ -352,16 +352,17 @@ class _Update:
         if self._decided_ms is not None and self.lake.clock.now_ms() - self._decided_ms > SWAP_DELAY_MS_MAX:
             return None  # The grants were read too long ago: decide again.
         after = await self._with_event(base, after)
-        deferred = await update.begin_deferred_update(self.lake, listed) if listed else None  # I1
+        deferred = await update.begin_deferred_update(self.lake, listed, after.uuid) if listed else None  # I1
         try:
             swap = self._cell().swap(after, expected=base.table.version)
             held, _ = await gather_all((swap, self._beside(base, reported)))  # The commit happens here.
         except SwapLost as lost:
             self._is_uncertain = not lost.is_definite
-            return None
-        finally:
             if deferred:
                 deferred.end()
+            return None
+        if deferred:  # After any other failure the swap may still be made: a janitor keeps the mark until then.
+            deferred.end()
         self.is_swapped = True
         await self.lake.background.run("finish Delta commit", self._finish(base, held.value))
         return held.value

@@ -314,6 +314,16 @@ async def _content(lake: Lake, scope: Scope) -> tuple[Sequence[tuple[str, str, s
     return [(entry.name, entry.kind, entry.uuid, entry.format) for entry in entries], len(refs)
 
 
+async def find_names(lake: Lake, scope: Scope, uuid: str) -> Sequence[str]:
+    """The names that an index has for an object; this reads the whole index."""
+    manifest = await read_manifest(lake, scope)
+    if not isinstance(manifest, Versioned):
+        return ()  # It will be rebuilt from the records.
+    segments = await _segments(lake, scope, manifest.value.segments) or ()
+    entries = [*manifest.value.entries, *(entry for segment in segments for entry in segment.value.entries)]
+    return [entry.name for entry in entries if entry.uuid == uuid]
+
+
 async def _segments(lake: Lake, scope: Scope, refs: Sequence[SegmentRef]) -> list[Versioned[Segment]] | None:
     """All segments; None if one of them is missing or damaged."""
     found = await gather_all(read_segment(lake, scope, ref.id) for ref in refs)

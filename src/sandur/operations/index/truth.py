@@ -1,6 +1,6 @@
 """The entries that an index should have, read from catalogs, namespaces and names."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final, Literal, assert_never
 
 import msgspec
@@ -19,7 +19,7 @@ from sandur.storage.contract import list_pages
 LOOKS_AT_ONCE: Final = 64
 
 
-async def read_entries(lake: Lake, scope: Scope, names: Iterable[str]) -> Mapping[str, Entry | None]:
+async def read_entries(lake: Lake, scope: Scope, names: Iterable[str]) -> dict[str, Entry | None]:
     """The current entry of each name; None if the name does not exist."""
     wanted = sorted(set(names))
     entries = await gather_in_batches(wanted, lambda name: _entry(lake, scope, name), at_once=LOOKS_AT_ONCE)

@@ -1,4 +1,4 @@
-"""Keep list indexes in step with the records that they list (rules I1-I3), and remember the changes in progress.
+"""Keep list indexes in step with the records that they list (rules I1-I3, I5), and remember the changes in progress.
 
 An operation marks an entry before it changes the record (`mark`). After its answer it updates the entry from the
 current record and removes the mark (`finish`). If it dies in between, the janitor of marks does the same.
@@ -12,13 +12,15 @@ Two shortcuts save work; a lost one leaves the entry to `finish`:
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import (
+    Entry,
     Manifest,
     Mark,
     Place,
@@ -32,7 +34,7 @@ from sandur.catalog.index import (
     segment_at,
 )
 from sandur.catalog.records import BoundRecord, NameRecord
-from sandur.errors import Busy, SandurError, SwapLost
+from sandur.errors import Busy, OutcomeUnknown, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.caches import LruCache
@@ -41,6 +43,7 @@ from sandur.operations.index.rebuild import (
     Broken,
     Parts,
     expected_of,
+    find_names,
     finish_split,
     manifest_of,
     read_manifest,
@@ -52,6 +55,7 @@ from sandur.operations.index.rebuild import (
 )
 from sandur.operations.index.truth import index_entry, read_entries
 from sandur.operations.lake import Lake
+from sandur.operations.tables.names import follow_renames
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT, Version
 
@@ -60,12 +64,15 @@ UNDER_WAY_MS_MAX: Final = 300_000
 _MARKS_MAX: Final = 20_000
 _SCOPES_MAX: Final = 20_000
 
+Truth = dict[str, Entry | None]
+"""The entries that names should have; None for a name that does not exist."""
+
 
 class Batch:
     """Names of one scope whose entries wait to be updated by one swap."""
 
     def __init__(self) -> None:
-        self.waiting: dict[str, asyncio.Future[None]] = {}
+        self.waiting: dict[str, asyncio.Future[str | None]] = {}
         self.lock = asyncio.Lock()
         self.users = 0
 
@@ -73,8 +80,9 @@ class Batch:
 class DeferredUpdate:
     """A mark that several commits share until the index is updated."""
 
-    def __init__(self, identifier: Identifier, mark: str) -> None:
+    def __init__(self, identifier: Identifier, uuid: str, mark: str) -> None:
         self.identifier = identifier
+        self.uuid = uuid
         self.mark = mark
         self.users = 1
         self.is_marked = asyncio.Event()
@@ -98,7 +106,7 @@ class IndexMemory:
         self._rebuilt_ms: LruCache[Scope, int] = LruCache(_SCOPES_MAX)
         self._under_way: LruCache[Scope, dict[tuple[str, str], int]] = LruCache(_SCOPES_MAX)
         self.batches: dict[Scope, Batch] = {}
-        self.deferred: dict[Identifier, DeferredUpdate] = {}
+        self.deferred: dict[tuple[Identifier, str], DeferredUpdate] = {}
 
     def begin(self, place: Place, operation_id: str, now_ms: int) -> None:
         """An operation is about to change the record of an entry."""
@@ -152,26 +160,26 @@ LATE_SECONDS: Final = 5.0
 """How long after the pause a commit may still end; after that the mark is left to the janitor."""
 
 
-async def mark(lake: Lake, entry: Place | Identifier | Namespace, operation_id: str) -> None:
-    """I1: write a mark that says that an entry may be stale, before the name changes."""
+async def mark(lake: Lake, entry: Place | Identifier | Namespace, operation_id: str, *, uuid: str = "") -> None:
+    """I1: write a mark that says that an entry may be stale, before the name, or the record of the `uuid`, changes."""
     lake, place = _by_keys(lake, entry)
     memory = lake.feature(IndexMemory)
     memory.begin(place, operation_id, lake.clock.now_ms())
     key = lake.layout.mark(place.scope.hash, operation_id)
-    body = Mark(place.scope.collection, place.scope.catalog, place.scope.levels, place.name)
+    body = Mark(place.scope.collection, place.scope.catalog, place.scope.levels, place.name, uuid)
     # An existing mark was written by an earlier attempt of the same operation.
     with contextlib.suppress(SwapLost):
         memory.mark_versions[key] = await lake.store.put(key, msgspec.json.encode(body), expected=ABSENT)
 
 
 async def finish(
-    lake: Lake, entry: Place | Identifier | Namespace, operation_id: str, *, is_right: bool = False
+    lake: Lake, entry: Place | Identifier | Namespace, operation_id: str, *, uuid: str = "", is_right: bool = False
 ) -> None:
     """Update the entry unless `is_right`, then remove the mark. If this fails, the janitor repeats it."""
     lake, place = _by_keys(lake, entry)
     memory = lake.feature(IndexMemory)
     if not is_right:
-        await update_entry(lake, place)
+        await update_entry(lake, place, uuid)
     memory.end(place, operation_id)
     key = lake.layout.mark(place.scope.hash, operation_id)
     version = memory.mark_versions.pop(key, None)
@@ -181,6 +189,24 @@ async def finish(
     if version is not None:
         with contextlib.suppress(SwapLost):
             await lake.store.delete(key, expected=version)
+
+
+@contextlib.asynccontextmanager
+async def finishing(
+    lake: Lake, what: str, finish_index: Callable[[], Coroutine[None, None, None]]
+) -> AsyncIterator[None]:
+    """The operation that marked entries; they are updated when it has ended.
+
+    Unless it may still happen: a write without an answer can arrive later. Then the marks stay, for a janitor (I1).
+    """
+    try:
+        yield
+    except (OutcomeUnknown, asyncio.CancelledError):
+        raise
+    except Exception:
+        await lake.background.run(what, finish_index())
+        raise
+    await lake.background.run(what, finish_index())
 
 
 async def finish_together(lake: Lake, marks: Mapping[Identifier, str]) -> None:
@@ -201,69 +227,85 @@ def _by_keys(lake: Lake, entry: Place | Identifier | Namespace) -> tuple[Lake, P
     return (lake.by_keys, aliases.place_by_keys(place)) if aliases else (lake, place)
 
 
-async def update_entry(lake: Lake, place: Place) -> None:
-    """I2: update an entry; afterwards the index has the current state of the record, or a later one."""
-    await _update_names(lake, place.scope, [place.name])
+async def update_entry(lake: Lake, place: Place, uuid: str = "") -> None:
+    """I2: update an entry; afterwards the index has the current state of the record, or a later one.
+
+    I5: `uuid` is that of a table whose record has changed. A rename may have come first, and have written the entry of
+    the new name before the change: then that entry is updated, too.
+    """
+    (listed,) = await _update_names(lake, place.scope, [place.name])
+    for now in await _new_places(lake, place, uuid) if uuid and listed != uuid else ():
+        await _update_names(lake, now.scope, [now.name])
 
 
-async def _update_names(lake: Lake, scope: Scope, names: Sequence[str]) -> None:
-    """I2 for names of one scope. Concurrent calls share a swap: the first one updates the entries of all that wait."""
+async def _new_places(lake: Lake, place: Place, uuid: str) -> Sequence[Place]:
+    """Where a table is listed that had this place; nothing if it still has it, or does not exist any more."""
+    before = Identifier(*place.scope.namespace, place.name)
+    if now := await follow_renames(lake, before, uuid):
+        return () if now == before else (place_of(now),)
+    # Only the list still has its id: the old name was reused, or removed by a janitor.
+    return [Place(place.scope, name) for name in await find_names(lake, place.scope, uuid)]
+
+
+async def _update_names(lake: Lake, scope: Scope, names: Sequence[str]) -> Sequence[str | None]:
+    """I2 for names of one scope. Concurrent calls share a swap: the first one updates the entries of all that wait.
+
+    Returns the uuid that each name had; None for one that did not exist, or is not known.
+    """
     async with lake.feature(IndexMemory).batch(scope) as batch:
         loop = asyncio.get_running_loop()
         mine = [batch.waiting.setdefault(name, loop.create_future()) for name in names]
         async with batch.lock:
             if all(future.done() for future in mine):
-                for future in mine:
-                    future.result()
-                return
+                return [future.result() for future in mine]
             # The names are taken before the index is read, and their records are read after it (I2).
             waiting, batch.waiting = batch.waiting, {}
             try:
-                await _update_entries(lake, scope, waiting)
+                truth = await _update_entries(lake, scope, waiting)
             except BaseException as error:
-                _end(waiting.values(), error)
+                _fail(waiting.values(), error)
                 raise
-            _end(waiting.values(), None)
+            for name, future in waiting.items():
+                if not future.done():
+                    entry = truth.get(name)
+                    future.set_result(entry.uuid if entry else None)
+            return [future.result() for future in mine]
 
 
-def _end(waiting: Iterable["asyncio.Future[None]"], error: BaseException | None) -> None:
+def _fail(waiting: Iterable["asyncio.Future[str | None]"], error: BaseException) -> None:
     for future in waiting:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(None)
-        else:
+        if not future.done():
             future.set_exception(error if isinstance(error, SandurError) else Busy("the index was not updated"))
             future.exception()  # Retrieved: there may be no waiter.
 
 
-async def _update_entries(lake: Lake, scope: Scope, names: Collection[str]) -> None:
+async def _update_entries(lake: Lake, scope: Scope, names: Collection[str]) -> Truth:
     async for _ in Attempts(lake.clock):
-        if await _try_update(lake, scope, names):
+        if (truth := await _try_update(lake, scope, names)) is not None:
             lake.feature(Counters).add(INDEX_UPDATES, "ok")
-            return
+            return truth
         lake.feature(Counters).add(INDEX_UPDATES, "conflict")
     lake.feature(Counters).add(INDEX_UPDATES, "error")
     raise Busy(f"index {scope.text!r} keeps changing")
 
 
-async def _try_update(lake: Lake, scope: Scope, names: Collection[str]) -> bool:
-    """Whether the entries are up to date; False if another writer was faster."""
+async def _try_update(lake: Lake, scope: Scope, names: Collection[str]) -> Truth | None:
+    """The entries as they are now; nothing if the whole index was replaced, None if another writer was faster."""
     manifest, parts = await _read(lake, scope, names)
     if not isinstance(manifest, Versioned):
-        return await replace_all(lake, scope, expected=expected_of(manifest))
+        return {} if await replace_all(lake, scope, expected=expected_of(manifest)) else None
     if manifest.value.segments:
         return await _update_segments(lake, scope, manifest.value, parts, names)
     truth = await read_entries(lake, scope, names)
     entries = merge_entries(manifest.value.entries, truth)
     if needs_segments(entries):
-        return await write_index(lake, scope, entries, expected=manifest.version)
+        return truth if await write_index(lake, scope, entries, expected=manifest.version) else None
     try:
         # I3: also without a change, so that a writer that read the index earlier loses its swap.
         await lake.index(scope).swap(manifest_of(entries, (), lake.clock.now_ms()), expected=manifest.version)
     except SwapLost:
-        return False
-    return True
+        return None
+    return truth
 
 
 async def _read(lake: Lake, scope: Scope, names: Collection[str]) -> tuple[Versioned[Manifest] | Broken | None, Parts]:
@@ -282,7 +324,9 @@ def _segments_of(manifest: Manifest, names: Iterable[str]) -> set[str]:
     return {segments[segment_at(segments, name)].id for name in names} if segments else set()
 
 
-async def _update_segments(lake: Lake, scope: Scope, manifest: Manifest, parts: Parts, names: Collection[str]) -> bool:
+async def _update_segments(
+    lake: Lake, scope: Scope, manifest: Manifest, parts: Parts, names: Collection[str]
+) -> Truth | None:
     refs = manifest.segments
     names_by_id = {refs[position].id: some for position, some in group_by_segment(names, refs).items()}
     found = {segment_id: part for segment_id in names_by_id if isinstance(part := parts[segment_id], Versioned)}
@@ -292,26 +336,27 @@ async def _update_segments(lake: Lake, scope: Scope, manifest: Manifest, parts: 
         is_lost = isinstance(again, Versioned) and again.value == manifest
         if is_lost:
             await rebuild(lake, scope)
-        return is_lost
-    are_updated = await gather_all(
+        return {} if is_lost else None
+    updated = await gather_all(
         _update_segment(lake, scope, segment_id, found[segment_id], some) for segment_id, some in names_by_id.items()
     )
     # A rebuild of a lost index has other segments: then this update is lost, and repeated.
     again = await read_manifest(lake, scope)
     named = {ref.id for ref in again.value.segments} if isinstance(again, Versioned) else set()
-    return all(are_updated) and named >= names_by_id.keys()
+    truths = [truth for truth in updated if truth is not None]
+    return dict(ChainMap(*truths)) if len(truths) == len(updated) and named >= names_by_id.keys() else None
 
 
 async def _update_segment(
     lake: Lake, scope: Scope, segment_id: str, found: Versioned[Segment], names: Collection[str]
-) -> bool:
+) -> Truth | None:
     """I2 for the names of one segment. A sealed segment is split first; a full one is sealed."""
     if found.value.split:
         await finish_split(lake, scope, segment_id, found)
-        return False
+        return None
     truth = await read_entries(lake, scope, names)
     entries = merge_entries(found.value.entries, truth)
-    return await swap_segment(lake, scope, segment_id, entries, expected=found.version)
+    return truth if await swap_segment(lake, scope, segment_id, entries, expected=found.version) else None
 
 
 class PreparedInsert(NamedTuple):
@@ -376,23 +421,23 @@ async def is_insert_current(lake: Lake, prepared: PreparedInsert) -> bool:
     return isinstance(manifest, Versioned) and any(ref.id == prepared.segment_id for ref in manifest.value.segments)
 
 
-async def begin_deferred_update(lake: Lake, identifier: Identifier) -> DeferredUpdate:
-    """I1 for a commit: afterwards the mark exists, and stays until this commit has called `end` too.
+async def begin_deferred_update(lake: Lake, identifier: Identifier, uuid: str) -> DeferredUpdate:
+    """I1 for a commit to a table: afterwards the mark exists, and stays until this commit has called `end` too.
 
     A commit joins an existing mark only during its pause. The index is updated after the answers.
     """
     lake, identifier = lake.by_keys, lake.layout.aliases.keys_of(identifier)
     shared = lake.feature(IndexMemory).deferred
-    while joined := shared.get(identifier):
+    while joined := shared.get((identifier, uuid)):
         await joined.is_marked.wait()
-        if shared.get(identifier) is joined:
+        if shared.get((identifier, uuid)) is joined:
             joined.users += 1
             return joined
-    deferred = shared[identifier] = DeferredUpdate(identifier, lake.clock.new_id())
+    deferred = shared[identifier, uuid] = DeferredUpdate(identifier, uuid, lake.clock.new_id())
     try:
-        await mark(lake, place_of(identifier), deferred.mark)
+        await mark(lake, place_of(identifier), deferred.mark, uuid=uuid)
     except BaseException:
-        del shared[identifier]  # Waiting commits write another mark.
+        del shared[identifier, uuid]  # Waiting commits write another mark.
         raise
     finally:
         deferred.is_marked.set()
@@ -404,12 +449,12 @@ async def _update_after_pause(lake: Lake, deferred: DeferredUpdate) -> None:
     now = asyncio.get_running_loop().time()
     await lake.background.pause(PAUSE_SECONDS - now % PAUSE_SECONDS, asyncio.Event())
     # From here on a commit writes its own mark. This one is removed when all commits that share it have ended.
-    del lake.feature(IndexMemory).deferred[deferred.identifier]
+    del lake.feature(IndexMemory).deferred[deferred.identifier, deferred.uuid]
     if deferred.users:
         deferred.is_unused.clear()
         await lake.background.pause(LATE_SECONDS, deferred.is_unused)
     if not deferred.users:
-        await finish(lake, place_of(deferred.identifier), deferred.mark)
+        await finish(lake, place_of(deferred.identifier), deferred.mark, uuid=deferred.uuid)
 
 
 class ListUpdate:
@@ -420,10 +465,12 @@ class ListUpdate:
         self._identifier = identifier
         self._update: DeferredUpdate | None = None
 
-    async def begin(self, before: TableMetadata | ViewMetadata, after: TableMetadata | ViewMetadata) -> None:
-        """When this returns, the mark exists, if the change shows in lists."""
+    async def begin(self, uuid: str, before: TableMetadata | ViewMetadata, after: TableMetadata | ViewMetadata) -> None:
+        """When this returns, the mark exists, if the change of the table or view with that uuid shows in lists."""
+        if self._update and self._update.uuid != uuid:  # The name belongs to another table by now.
+            self.end()
         if self._update is None and _listed_fields(before) != _listed_fields(after):
-            self._update = await begin_deferred_update(self._lake, self._identifier)
+            self._update = await begin_deferred_update(self._lake, self._identifier, uuid)
 
     def leave(self) -> None:
         """The commit may still be made: the mark stays, until a janitor updates the entry."""

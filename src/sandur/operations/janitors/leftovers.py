@@ -146,7 +146,8 @@ async def visit_mark(lake: Lake, listed: Listed) -> Outcome:
     if found is None:
         return "changed"
     try:
-        await update_entry(lake, msgspec.json.decode(found.data, type=Mark).place)
+        mark = msgspec.json.decode(found.data, type=Mark)
+        await update_entry(lake, mark.place, mark.uuid)
     except msgspec.DecodeError as error:  # A damaged mark can only be deleted.
         lake.incidents.object_damaged(listed.key, f"is not a Mark: {error}")
     if not is_older(lake, listed, MARK_ABANDONED_MS):

@@ -178,7 +178,7 @@ class Batch(Generic[M]):
                 [
                     write_document(commit.lake, draft.document),
                     commit.claim_for(base.found.uuid).take(uuid=base.found.uuid, tried=tried_of(draft.head)),  # C4
-                    commit.listing.begin(before, after),  # I1
+                    commit.listing.begin(base.found.uuid, before, after),  # I1
                     check_not_swept(commit.lake, base.pointer.value, before, after),  # O5
                 ]
             )

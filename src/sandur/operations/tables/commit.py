@@ -276,7 +276,7 @@ class Commit(Generic[M]):
                     write_document(lake, draft.document),
                     lake.feature(Receipts).ensure_all(base.pointer.value),  # C5 (help), B4
                     claim.take(uuid=base.found.uuid, tried=tried_of(draft.head)),  # C4, C7 (fence)
-                    self.listing.begin(base.document.metadata, draft.document.metadata),  # I1
+                    self.listing.begin(base.found.uuid, base.document.metadata, draft.document.metadata),  # I1
                     self._confirm(base),
                 ]
             )

@@ -54,10 +54,8 @@ async def drop_name(
     claim = claim_for(lake, request, f"drop-{kind}")
     drop_id = key_hash_of(request) or lake.clock.new_id()
     drop = _Drop(lake, identifier, kind, formats, claim, drop_id, request.source, purge=purge)
-    try:
+    async with update.finishing(lake, "finish drop", lambda: update.finish(lake, identifier, drop_id)):
         dropped = await run_exactly_once(claim, drop.attempt, drop.replay)
-    finally:
-        await lake.background.run("finish drop", update.finish(lake, identifier, drop_id))
     if dropped and dropped.value.places:  # P10
         releasing = release_places(lake, dropped.value.uuid, dropped.value.places)
         await lake.background.run("release location claims", releasing)

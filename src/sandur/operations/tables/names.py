@@ -30,6 +30,7 @@ P = TypeVar("P", Catalog, NamespaceRecord)
 B = TypeVar("B", bound=BoundRecord)
 
 RENAME: Final = "rename"
+RENAMES_MAX: Final = 16
 """The operation under which renames claim their keys; `by` of a `moved` name is the hash of that key."""
 
 ICEBERG: Final[tuple[Format, ...]] = ("iceberg",)
@@ -377,6 +378,19 @@ async def activate_name(lake: Lake, found: ResolvedName) -> None:
     """Make a `new` name active once its pointer is bound. A concurrent change of the name wins."""
     if found.name.value.state == "new":
         await lake.name(found.identifier).try_swap(active_record(found.name.value), expected=found.name.version)
+
+
+async def follow_renames(lake: Lake, first: Identifier, uuid: str) -> Identifier | None:
+    """The current name of an object by its renames; None if a name on the way is gone, or belongs to another object."""
+    place: Identifier | None = first
+    for _ in range(RENAMES_MAX):
+        name = await lake.name(place).read() if place else None
+        if name is None or name.value.uuid != uuid:
+            return None
+        if name.value.state != "moved":
+            return place
+        place = name.value.other
+    return None
 
 
 async def _finish_rename(lake: Lake, moved: NameRecord) -> None:

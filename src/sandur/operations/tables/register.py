@@ -238,7 +238,7 @@ class _Replacement:
             [
                 self.lake.feature(Receipts).ensure_all(pointer.value),  # C5 (help), B4
                 self.claim.take(uuid=found.uuid, tried=tried_of(head)),  # C4, C7 (fence)
-                update.mark(self.lake, self.identifier, head.registration),  # I1
+                update.mark(self.lake, self.identifier, head.registration, uuid=found.uuid),  # I1
             ]
         )
         self.tried.append(tried_of(head))

@@ -65,10 +65,8 @@ async def rename(
     # Each name has a mark of its own: one index may list both.
     marks = {identifier: lake.clock.new_id() for identifier in (source, target)}
     renaming = _Rename(lake, source, target, kind, formats, claim, request, marks)
-    try:
+    async with update.finishing(lake, "finish rename", renaming.finish_index):
         return await run_exactly_once(claim, renaming.attempt, renaming.replay)
-    finally:
-        await lake.background.run("finish rename", renaming.finish_index())
 
 
 class _Plan(NamedTuple):

@@ -69,13 +69,12 @@ async def undrop(
     if not lake.form.has_reached(WITH_EVENTS):  # An older server would ignore lives.
         raise Unsupported("Undrop needs records of version 2.0 in the whole store; upgrade it with: sandur upgrade")
     attempt = _Undrop(lake, was, to, kind, uuid, request)
-    try:
-        return await run_exactly_once(attempt.claim, attempt.attempt, attempt.replay)
-    except SandurError:
-        await lake.background.run("withdraw location claims", attempt.places.withdraw())
-        raise
-    finally:
-        await lake.background.run("finish undrop", update.finish(lake, to, attempt.mark))
+    async with update.finishing(lake, "finish undrop", lambda: update.finish(lake, to, attempt.mark)):
+        try:
+            return await run_exactly_once(attempt.claim, attempt.attempt, attempt.replay)
+        except SandurError:
+            await lake.background.run("withdraw location claims", attempt.places.withdraw())
+            raise
 
 
 @dataclass

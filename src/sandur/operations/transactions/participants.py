@@ -299,7 +299,7 @@ class ChangedTable(Generic[M]):
             operation, now_ms = self.change.operation(metadata), commit_time_ms(self.lake, base)
             draft = draft_next(self.lake, self.family, base, metadata, operation, self.request, now_ms=now_ms)
             work.append(write_document(self.lake, draft.document))
-            work.append(self.listing.begin(base.document.metadata, metadata))  # I1
+            work.append(self.listing.begin(base.found.uuid, base.document.metadata, metadata))  # I1
         pending = Pending(transaction=attempt.transaction, attempt=attempt.attempt, head=draft.head, places=added)
         *_, is_pending = await gather_all([*work, self._swap_in(pending, base.pointer)])
         cache_document(self.lake, self.family, draft.document)

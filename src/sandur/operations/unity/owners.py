@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.credentials.registry import Credential, ExternalLocation, StorageRegistry, without_secrets
 from sandur.catalog.events import EventSubject
-from sandur.catalog.identifiers import Identifier, Namespace, parse_schema_name
+from sandur.catalog.identifiers import Namespace, parse_schema_name
 from sandur.catalog.index import CATALOGS, Place, place_of
 from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Request, Securable
 from sandur.catalog.security.grants import subject_id
@@ -32,7 +32,7 @@ from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import CatalogReceipts
 from sandur.operations.security import SecurityChange, SecurityEdit
-from sandur.operations.tables.names import pointer_cell
+from sandur.operations.tables.names import ResolvedName, pointer_cell
 from sandur.operations.unity.grants import Target, find_target
 from sandur.storage.cell import Cell
 
@@ -121,7 +121,7 @@ class SecurableEdit:
                 of_record = partial(record_subject, target.found.identifier)
                 await self._change(lake.securable(record.uuid), target, place, self.edited, of_record)
             case _ if target.found:
-                await self._update(pointer_cell(lake, target.found.name.value), target, target.found.identifier)
+                await self._update(target.found, target)
             case _:
                 raise target.missing
 
@@ -159,7 +159,7 @@ class SecurableEdit:
             subject=subject,
         ).run()
 
-    async def _update(self, cell: Cell[BoundRecord], target: Target, identifier: Identifier) -> None:
+    async def _update(self, found: ResolvedName, target: Target) -> None:
         """Change the record of a table. It keeps no idempotency keys: the same request again makes the same change."""
 
         async def decide(record: BoundRecord | None) -> BoundRecord | None:
@@ -170,19 +170,18 @@ class SecurableEdit:
             if edited == record:
                 return None
             await self.lake.feature(CatalogReceipts).ensure(record.last_change)  # E2
-            subject, details = record_subject(identifier, record), changed_fields(record, edited)
+            subject, details = record_subject(found.identifier, record), changed_fields(record, edited)
             source, last = self.request.source, record.last_change
             event = await event_of(self.lake, "changed", subject, source, before=last, details=details)
             return with_event(edited, event or last)
 
-        mark = self.lake.clock.new_id()
-        await update.mark(self.lake, identifier, mark)  # I1
-        try:
+        cell, mark = pointer_cell(self.lake, found.name.value), self.lake.clock.new_id()
+        await update.mark(self.lake, found.identifier, mark, uuid=found.uuid)  # I1
+        finish = partial(update.finish, self.lake, found.identifier, mark, uuid=found.uuid)
+        async with update.finishing(self.lake, "index a changed securable", finish):
             if changed := await cell.update(decide, is_idempotent=True):
                 receipt = self.lake.feature(CatalogReceipts).ensure(changed.value.last_change)
                 await self.lake.background.run("write a receipt", receipt)
-        finally:
-            await self.lake.background.run("index a changed securable", update.finish(self.lake, identifier, mark))
 
     def _with_edited_entry(self, registry: StorageRegistry) -> StorageRegistry | None:
         """The registry with the changed entry; None if the entry is gone."""
