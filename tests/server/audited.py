@@ -1,5 +1,6 @@
 """A server in this process whose audit trail a test reads."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -61,6 +62,11 @@ class AuditedServer:
         return found
 
 
+async def _next_millisecond(_request: httpx.Request) -> None:
+    """Begin each request in a millisecond of its own: within one, the trail keeps no order."""
+    await asyncio.sleep(0.002)
+
+
 @asynccontextmanager
 async def audited_server(
     inner: ObjectStore | None = None, clock: Clock | None = None, **settings: Any
@@ -71,7 +77,10 @@ async def audited_server(
     app, catalog = build(given, store=held, clock=clock)
     await catalog.start()
     transport = httpx.ASGITransport(with_plain_names(app), client=("10.1.2.3", 4567))
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=30) as client:
+    hooks = {"request": [_next_millisecond]}
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://localhost", timeout=30, event_hooks=hooks
+    ) as client:
         try:
             yield AuditedServer(app, catalog, held, client)
         finally:
