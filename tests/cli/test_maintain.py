@@ -1,18 +1,27 @@
 """`sandur maintain` without Spark: plans, history, and the catalog server that a run starts."""
 
+import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import msgspec
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog import Catalog, load_catalog
 
+from sandur.catalog.maintenance.policies import FieldOrigin
 from sandur.catalog.maintenance.records import Measure, OperationRecord, OperationResult, RunEnd, ended_record
 from sandur.cli.catalog_server import open_catalog
+from sandur.clock import SystemClock
 from sandur.operations.maintenance.runs import RunRecords
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.settings import Settings
 from sandur.spark.sessions import Connection
+from sandur.storage.locations import connect
 from tests.cli.commands import User
+from tests.ui.published import publish
 
 
 @pytest.fixture
@@ -63,3 +72,52 @@ def test_what_was_done_is_printed_newest_first(user: User, settings: Settings, c
     assert "main.sales.orders\tcompaction\tdone\t200 → 1\t2,000 → 900\t3.0" in shown.out
     assert plan.out.startswith("name\toperation\treason\tscore\tcost bytes\ttask seconds\tskipped")
     assert (on_server.code, "pass --store" in on_server.err) == (1, True)
+
+
+def _measured(catalog: Catalog, name: str, small_files: int) -> dict[str, object]:
+    """A table, and the row that the job `health` would publish."""
+    table = catalog.create_table(f"sales.{name}", pa.schema({"id": pa.int64()}))
+    need = {"operation": "compaction", "reason": "", "benefit_bytes": 1.0, "cost_bytes": 1.0}
+    return {
+        "catalog": "main",
+        "namespace": "sales",
+        "name": name,
+        "uuid": str(table.metadata.table_uuid),
+        "format": "iceberg",
+        "mode": "run",
+        "policy_json": msgspec.json.encode([FieldOrigin("mode", "run", "catalog main")]).decode(),
+        "needs_json": json.dumps([need] if small_files > 1 else []),
+        "benefit": float(small_files),
+        "last_commit_ms": 1,
+        "data_files": small_files,
+        "small_files": small_files,
+        "small_bytes": 1_000 * small_files,
+        "excess_files": small_files - 1,
+    }
+
+
+def test_the_worst_tables_and_the_plan_are_printed_with_estimates(
+    user: User, settings: Settings, connection: Connection
+) -> None:
+    catalog = load_catalog("sandur", type="rest", uri=connection.uri, token=connection.token, warehouse="main")
+    catalog.create_namespace("sales")
+    rows = [_measured(catalog, name, files) for name, files in {"clicks": 100, "orders": 200, "few": 1}.items()]
+    asyncio.run(publish(connect(settings, SystemClock()), {"table_health": rows}, published_ms=1))
+
+    worst = user.run("health", "--worst", "1", "--store", settings.store)
+    found = user.run("health", "--worst", "20", "--store", settings.store)
+    plan = user.run("maintain", "--dry-run", "--store", settings.store)
+
+    heading = ["name", "operation", "reason", "score", "cost bytes", "data files", "mode", "skipped"]
+    orders = ["main.sales.orders", "compaction", "200 small files, 199 of them can be saved"]
+    clicks = ["main.sales.clicks", "compaction", "100 small files, 99 of them can be saved"]
+    worse = [*orders, "0.995", "839260800", "200", "run", ""]
+    better = [*clicks, "0.99", "419630400", "100", "run", ""]
+    assert [line.split("\t") for line in worst.out.splitlines()] == [heading, worse]
+    assert "--worst prints more than 1 lines" in worst.err
+    assert [line.split("\t") for line in found.out.splitlines()] == [heading, worse, better]
+    planned = [line.split("\t") for line in plan.out.splitlines()]
+    assert planned[0] == ["name", "operation", "reason", "score", "cost bytes", "task seconds", "skipped"]
+    assert [*orders, "0.995", "839260800", "25", ""] in planned
+    assert [*clicks, "0.99", "419630400", "12", ""] in planned
+    assert {line[1] for line in planned if line[0] == "main.sales.few"} == {"orphans"}

@@ -6,8 +6,8 @@ from typing import Any, Final
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, full_name_of
-from sandur.catalog.maintenance.health import Need, TableHealth, needs_of
-from sandur.catalog.maintenance.plan import Plan, plan_of
+from sandur.catalog.maintenance.health import Need, Operation, TableHealth, needs_of
+from sandur.catalog.maintenance.plan import Past, Plan, plan_of
 from sandur.catalog.maintenance.policies import Policy
 from sandur.catalog.maintenance.requests import MaintenanceRequest
 from sandur.catalog.security.manifest import Authority
@@ -27,7 +27,7 @@ TABLES_MAX: Final = 1_000
 _CHECKS_AT_ONCE: Final = 64
 _NAMED: Final = ("catalog", "namespace", "name", "uuid")
 _COLUMNS: Final = (*MEASURED, "blocked", "mode", "benefit", "needs_json", "policy_json")
-_BY_INTERVAL: Final = frozenset({"orphans", "statistics", "vacuum"})
+_BY_INTERVAL: Final[tuple[Operation, ...]] = ("orphans", "statistics", "vacuum")
 
 
 class HealthRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -69,9 +69,11 @@ async def load_table_health(lake: Lake, *, worst: int) -> HealthReport:
     candidates = found[:TABLES_MAX]
     authority = await read_authority(lake)
     shown = await visible_rows(lake, authority, candidates)
-    states = [state_of(row) for row in shown]
+    now_ms = lake.clock.now_ms()
+    not_due = dict.fromkeys(_BY_INTERVAL, Past(done_ms=now_ms + 1))  # Also if its interval is zero.
+    states = [state_of(row, not_due) for row in shown]
     modes = {state.health.uuid: state.merged.policy.mode for state in states}
-    rows = list(_rows(plan_of(states, now_ms=lake.clock.now_ms(), is_dry=True), modes))
+    rows = list(_rows(plan_of(states, now_ms=now_ms, is_dry=True), modes))
     is_cut = len(rows) > worst or len(found) > len(candidates)
     return HealthReport(published_ms=manifest.published_ms, rows=rows[:worst], is_cut=is_cut)
 
@@ -135,14 +137,13 @@ async def load_health_of(lake: Lake, identifier: Identifier) -> TableHealthDetai
 def _rows(plan: Plan, modes: Mapping[str, str]) -> Iterator[HealthRow]:
     """The work in the order of the plan, then what is skipped."""
     for work in plan.work:
-        if work.operation not in _BY_INTERVAL:
-            yield HealthRow(
-                **_shared(work.health, modes),
-                operation=work.operation,
-                reason=work.reason,
-                score=round(work.score, 3),
-                cost_bytes=work.cost_bytes,
-            )
+        yield HealthRow(
+            **_shared(work.health, modes),
+            operation=work.operation,
+            reason=work.reason,
+            score=round(work.score, 3),
+            cost_bytes=work.cost_bytes,
+        )
     for skipped in plan.skipped:
         yield HealthRow(**_shared(skipped.health, modes), operation=skipped.operation or "", skipped=skipped.reason)
 
