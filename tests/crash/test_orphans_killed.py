@@ -1,4 +1,7 @@
-"""Runs that remove orphans die or lose answers at any call: nothing needed is lost, and the next runs finish."""
+"""Runs that remove orphans, or what Delta's VACUUM would remove, die or lose answers at any call.
+
+Nothing needed is lost, and the next runs finish.
+"""
 
 import contextlib
 from pathlib import Path
@@ -31,6 +34,7 @@ from tests.operations.orphan_runs import (
 )
 from tests.operations.requests import copy_store, set_up_catalog
 from tests.operations.table_files import TableWithFiles, create_table_with_files, files_below
+from tests.operations.test_vacuum import Vacuumed, added, removed
 
 CALLS_MAX = 500
 
@@ -99,6 +103,66 @@ async def test_a_lost_answer_loses_nothing(fate: Fate) -> None:
         await finish(cluster, table)
 
         assert await files_below(cluster.server(), table) == kept, number
+
+
+async def vacuumed_before(step: Step) -> Vacuumed:
+    """A Delta table with a live file, one that was removed long ago, and one that no commit named."""
+    made = await Vacuumed.managed(added("live"))
+    await made.write("live", "old", "never")
+    await made.commit(1, removed("old", made.cluster.clock.now_ms()))
+    made.cluster.clock.advance(8 * DAY_MS)
+    if step == "delete":
+        await made.condemn()
+        made.cluster.clock.advance(DAY_MS)
+    return made
+
+
+async def finish_vacuum(made: Vacuumed) -> None:
+    for run in ("third", "fourth"):
+        made.cluster.clock.advance(DAY_MS)
+        await made.delete(run)
+        await made.condemn(run)
+
+
+async def data_files(made: Vacuumed) -> list[str]:
+    return [file for file in await made.files() if not file.startswith("_delta_log/")]
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", ["condemn", "delete"])
+async def test_a_killed_vacuum_loses_nothing_and_is_finished_by_the_next(step: Step, *, after: bool) -> None:
+    origin = await vacuumed_before(step)
+
+    for number in range(1, CALLS_MAX):
+        made = origin.copy()
+        store = DyingStore(made.cluster.store, dies_at=number, after=after)
+        with contextlib.suppress(Died):
+            await (made.condemn if step == "condemn" else made.delete)("second", store)
+        assert "live" in await data_files(made), number
+
+        await finish_vacuum(made)
+
+        assert await data_files(made) == ["live"], number
+        if not store.has_died:
+            return
+    pytest.fail("the run never ends")
+
+
+@pytest.mark.parametrize("fate", ["applied", "dropped", "late"])
+async def test_a_lost_answer_of_a_vacuum_loses_nothing(fate: Fate) -> None:
+    origin = await vacuumed_before("delete")
+
+    for number in range(1, 8):
+        made = origin.copy()
+        store = LossyStore(made.cluster.store, loses_at=number, fate=fate)
+        with contextlib.suppress(SandurError):
+            await made.delete(store=store)
+        await store.deliver()
+        assert "live" in await data_files(made), number
+
+        await finish_vacuum(made)
+
+        assert await data_files(made) == ["live"], number
 
 
 async def test_orphans_in_a_folder_are_found_under_every_spelling_of_the_location(tmp_path: Path) -> None:

@@ -97,16 +97,17 @@ async def has_orphan(cluster: Cluster, table: TableWithFiles) -> bool:
 
 
 class InterruptedStore(WrappingStore):
-    """Lets something else happen right before the call with a number; the first is 1."""
+    """Lets something else happen right before the call with a number; the first is 1. Keeps its outcome."""
 
     def __init__(self, inner: ObjectStore, number: int, happens: Callable[[], Awaitable[object]]) -> None:
         super().__init__(inner)
         self._number = number
         self._happens = happens
         self.calls = 0
+        self.outcome: object = None
 
     async def _around(self, call: Call, perform: Callable[[], Awaitable[object]]) -> object:  # type: ignore[override]  # noqa: ARG002 - every call alike
         self.calls += 1
         if self.calls == self._number:
-            await self._happens()
+            self.outcome = await self._happens()
         return await perform()

@@ -19,10 +19,11 @@ from sandur.operations.delta.tables import NewTable, create_external
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.maintenance.delta_files import DeltaFiles
 from sandur.operations.maintenance.orphans import OrphanRemoval, Outcome
+from sandur.storage.contract import ObjectStore
 from tests.operations.delta_requests import D, add, create_managed, write_staged
 from tests.operations.janitor_runs import Cluster
-from tests.operations.orphan_runs import no_fence
-from tests.operations.requests import identifier_of, request
+from tests.operations.orphan_runs import InterruptedStore, no_fence
+from tests.operations.requests import copy_store, identifier_of, request
 
 POLICY: Final = Orphans()
 PROTOCOL: Final = {"protocol": {"minReaderVersion": 3, "readerFeatures": ["deletionVectors", "catalogManaged"]}}
@@ -56,6 +57,11 @@ class Vacuumed:
         await made.publish(0, PROTOCOL, *first)
         return made
 
+    def copy(self) -> "Vacuumed":
+        cluster = Cluster()
+        cluster.store, cluster.clock = copy_store(self.cluster.store, self.cluster.clock)
+        return Vacuumed(cluster, self.table)
+
     def at(self, path: str) -> str:
         return f"{self.table.location}/{path}"
 
@@ -79,15 +85,15 @@ class Vacuumed:
         found = [one.key.removeprefix(folder) for one in await self.cluster.store.list(folder)]
         return [one for one in found if not one.startswith("_delta_log/0")]
 
-    def removal(self, run: str) -> OrphanRemoval:
-        server = self.cluster.server()
+    def removal(self, run: str, store: ObjectStore | None = None) -> OrphanRemoval:
+        server = self.cluster.server(store)
         return OrphanRemoval(server, run, no_fence, DeltaFiles(server, Policy()))
 
-    async def condemn(self, run: str = "first") -> Outcome:
-        return await self.removal(run).condemn(self.table.uuid, D, POLICY)
+    async def condemn(self, run: str = "first", store: ObjectStore | None = None) -> Outcome:
+        return await self.removal(run, store).condemn(self.table.uuid, D, POLICY)
 
-    async def delete(self, run: str = "second") -> Outcome:
-        return await self.removal(run).delete(self.table.uuid, D, POLICY)
+    async def delete(self, run: str = "second", store: ObjectStore | None = None) -> Outcome:
+        return await self.removal(run, store).delete(self.table.uuid, D, POLICY)
 
     async def vacuum(self) -> Outcome:
         found = await self.condemn()
@@ -268,6 +274,38 @@ async def test_a_slow_commit_before_the_deletion_keeps_its_file() -> None:
 
     assert (done.files, done.kept) == (0, {"referred to": 1})
     assert "slow" in await made.files()
+
+
+async def test_a_slow_commit_at_any_moment_of_the_deletion_keeps_its_file_or_is_refused() -> None:
+    """The commit happens before every single call of the deleting run in turn."""
+    origin = await Vacuumed.managed(added("live"))
+    await origin.write("live", "slow")
+    origin.cluster.clock.advance(8 * DAY_MS)
+    await origin.condemn()
+    origin.cluster.clock.advance(DAY_MS)
+    outcomes = set()
+
+    for number in range(1, 1_000):
+        made = origin.copy()
+
+        async def happens(made: Vacuumed = made) -> str:
+            try:
+                await made.commit(1, added("slow"))
+            except Invalid:
+                return "refused"
+            return "committed"
+
+        store = InterruptedStore(made.cluster.store, number, happens)
+        await made.delete(store=store)
+        if store.outcome is None:
+            break
+        outcomes.add(store.outcome)
+        assert "live" in await made.files()
+        assert store.outcome == "refused" or "slow" in await made.files(), number
+    else:
+        pytest.fail("the deletion never ends")
+    assert outcomes == {"committed", "refused"}
+    assert number > 10
 
 
 async def test_an_external_table_is_vacuumed_by_its_log_alone() -> None:
