@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -14,6 +15,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from sandur.catalog.maintenance.policies import FieldOrigin
 from sandur.catalog.maintenance.records import Measure, OperationRecord, OperationResult, RunEnd, ended_record
 from sandur.cli.catalog_server import open_catalog
+from sandur.cli.run_jobs import RunOptions, spark_options
 from sandur.clock import SystemClock
 from sandur.operations.maintenance.runs import RunRecords
 from sandur.pipeline.blocking_lake import BlockingLake
@@ -121,3 +123,32 @@ def test_the_worst_tables_and_the_plan_are_printed_with_estimates(
     assert [*orders, "0.995", "839260800", "25", ""] in planned
     assert [*clicks, "0.99", "419630400", "12", ""] in planned
     assert {line[1] for line in planned if line[0] == "main.sales.few"} == {"orphans"}
+
+
+@pytest.mark.parametrize("changes", ["nothing", "system tables", "a table", "requested"])
+def test_spark_loads_packages_only_if_maintenance_may_change_something(
+    user: User, settings: Settings, connection: Connection, changes: str
+) -> None:
+    store = ("--store", settings.store)
+    catalog = load_catalog("sandur", type="rest", uri=connection.uri, token=connection.token, warehouse="main")
+    catalog.create_namespace("sales")
+    row = _measured(catalog, "orders", 200)
+    system = {**row, "namespace": "system", "name": "commits"}
+    rows = [system if changes == "system tables" else {**row, "mode": "report"}]
+    formats = [{"uuid": "1", "name": "a", "format": "iceberg"}, {"uuid": "2", "name": "b", "format": "delta"}]
+    datasets: dict[str, list[Any]] = {"table_health": rows, "tables": formats if changes == "a table" else formats[:1]}
+    asyncio.run(publish(connect(settings, SystemClock()), datasets, published_ms=1))
+    done = user.run("policy", "set", "main.sales", "mode=run" if changes == "a table" else "mode=report", *store)
+    assert done.code == 0, done.err
+    if changes == "requested":
+        assert user.run("maintain", "main.sales.orders", "--request", *store).code == 0
+
+    packages = {
+        name: spark_options(name, settings, RunOptions()).get("spark.jars.packages", "")
+        for name in ("compact", "all", "maintain")
+    }
+
+    assert spark_options("maintain", settings, RunOptions(dry_run=True)) == {}
+    has_iceberg = [name for name, text in packages.items() if "iceberg-spark-runtime" in text]
+    assert has_iceberg == {"nothing": [], "system tables": ["maintain"]}.get(changes, ["all", "maintain"])
+    assert {"delta" in packages[name] for name in has_iceberg} <= {changes == "a table"}

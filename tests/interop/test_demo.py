@@ -27,4 +27,7 @@ def test_the_demo_succeeds_and_leaves_no_process_or_file(tmp_path: Path) -> None
         ("ann", "allowed"),
         ("bob", "denied"),
     ]
+    compacted = next(line.split() for line in printed.splitlines() if "clicks" in line and "compaction" in line)
+    assert compacted[:7] == ["clicks", "compaction", "done", "200", "1", "200", "200"]
+    assert printed.index("compaction") < printed.index("a scan of sales.clicks opens 1 file")
     assert list(tmp_path.glob("sandur-demo-*")) == []
