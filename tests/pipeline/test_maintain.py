@@ -1,5 +1,6 @@
 """`maintain` rewrites what policies allow, keeps every row of every state, and records what it did."""
 
+import httpx
 import pytest
 from pyspark.sql import SparkSession
 
@@ -76,14 +77,25 @@ def test_small_files_become_one_and_every_branch_tag_and_snapshot_keeps_its_rows
     document = world.wait(current_document(world.lake, identifier_of("orders")))
     receipts = [one.receipt for one in world.wait(logged_versions(world.lake, document))]
     assert [one.source.run_id for one in receipts if one and one.source.run_id] == [report.run_id] * 3
+    with open_catalog(world.settings) as connection:
+        events_url = f"{connection.uri}/api/sandur/v1/events?table=main.sales.orders"
+        answer = httpx.get(events_url, headers={"Authorization": f"Bearer {connection.token}"}, timeout=60)
+    events = answer.raise_for_status().json()["events"]
+    assert [one["source"]["run_id"] for one in events if "run_id" in one["source"]] == [report.run_id] * 3
     shown = world.wait(load_operations(world.lake, limit=2))
     assert [one["operation"] for one in shown.rows] == ["statistics", "manifests"]
     assert shown.is_cut
 
 
 @pytest.mark.timeout(600)
-def test_rewrites_of_every_kind_keep_the_rows_of_every_snapshot(world: World, spark: SparkSession) -> None:
-    """A partitioned table with position deletes, which are merged first. Then Z-order rewrites its data."""
+@pytest.mark.parametrize(
+    ("strategy", "order"),
+    [("zorder", "id, text"), pytest.param("sort", "id DESC NULLS LAST", marks=pytest.mark.slow)],
+)
+def test_rewrites_of_every_kind_keep_the_rows_of_every_snapshot(
+    world: World, spark: SparkSession, strategy: str, order: str
+) -> None:
+    """A partitioned table with position deletes, which are merged first. Then its data is rewritten in an order."""
     with open_catalog(world.settings) as connection, connected(world) as catalog:
         session = spark.newSession()
         for option, value in connection.options().items():
@@ -106,8 +118,8 @@ def test_rewrites_of_every_kind_keep_the_rows_of_every_snapshot(world: World, sp
         maintained(world, spark)
         merged = hashes(table)
         summary = table.metadata.snapshot_by_id(table.metadata.current_snapshot_id or 0)
-        order = {"enabled": True, "strategy": "zorder", "sort_order": "id, text", "min_input_files": 2}
-        set_policy(world, {"compaction": order})
+        compaction = {"enabled": True, "strategy": strategy, "sort_order": order, "min_input_files": 2}
+        set_policy(world, {"compaction": compaction})
         maintained(world, spark)
         after = hashes(table)
 

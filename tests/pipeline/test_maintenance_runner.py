@@ -1,14 +1,18 @@
 """The runner works on many tables at once; what happens to one table does not stop the others."""
 
 import _thread
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
 
 from sandur.catalog.maintenance.health import Operation, TableHealth
 from sandur.catalog.maintenance.policies import merged_policy
@@ -16,9 +20,10 @@ from sandur.catalog.maintenance.records import OperationRecord, OperationResult
 from sandur.errors import Conflict, NotFound, Unavailable
 from sandur.operations.maintenance.runs import RunRecords, list_runs
 from sandur.pipeline.blocking_lake import BlockingLake
-from sandur.pipeline.maintenance.engine import run_times_ms
+from sandur.pipeline.maintenance.engine import Engine, run_times_ms
 from sandur.pipeline.maintenance.runner import Runner, TableWork
 from sandur.settings import Settings
+from sandur.spark.sessions import Connection
 
 _OPERATIONS: tuple[Operation, ...] = ("compaction", "manifests", "snapshots")
 
@@ -81,13 +86,14 @@ class Case:
         self.settings = Settings(store=str(folder), fsync="never")
         self.engine = engine or FakeEngine()
         self.fenced = False
+        self.progress: list[tuple[int, int, str]] = []
         self.runner = Runner(
             self.engine,  # type: ignore[arg-type]  # The runner uses only what the fake has.
             "run",
             performed,
             open_lake=lambda: BlockingLake(self.settings),
             check_fence=self._check,
-            on_progress=lambda _done, _total, _what: None,
+            on_progress=lambda *progress: self.progress.append(progress),
         )
 
     def _check(self) -> None:
@@ -126,6 +132,17 @@ def test_a_table_with_a_conflict_ends_there_and_the_others_go_on(tmp_path: Path)
         stored = blocking.wait(RunRecords(blocking.lake, "run").ended(run.ended))
     assert _states(stored) == _states(ended)
     assert case.engine.cancelled == 0
+
+
+def test_progress_says_how_much_is_done_and_what_is_next(tmp_path: Path) -> None:
+    case = Case(tmp_path, Performed())
+
+    case.runner.run([_table("a", 0), _table("b", 3)], threads=1)
+
+    assert case.progress == [
+        (done, 6, f"{operation} sales.{name}")
+        for done, (name, operation) in enumerate((name, one) for name in "ab" for one in _OPERATIONS)
+    ]
 
 
 def test_a_run_that_lost_its_lease_stops_before_the_next_operation(tmp_path: Path) -> None:
@@ -228,3 +245,56 @@ class KeptJobs:
 
 def test_jobs_and_stages_that_spark_keeps_no_more_are_left_out() -> None:
     assert [list(run_times_ms(KeptJobs(), job)) for job in (0, 1)] == [[5], []]
+
+
+class TaggedJob:
+    """A job of Spark that works on a table until it is released, in a thread of its own as in a run."""
+
+    def __init__(self, spark: SparkSession, run: str, folder: Path) -> None:
+        self._context: Any = spark.sparkContext
+        self._run = run
+        self._gate = folder / run
+        os.mkfifo(self._gate)
+        self.engine = Engine(spark, Connection(uri="http://127.0.0.1:1"), run)
+        self.pools: list[str | None] = []
+        self.error: BaseException | None = None
+        self._thread = InheritableThread(target=self._work)
+
+    def _work(self) -> None:
+        gate = self._gate
+
+        def wait(_: int) -> None:
+            gate.read_bytes()
+
+        with self.engine.tagged(f"table-of-{self._run}"):
+            self.pools.append(self._context.getLocalProperty("spark.scheduler.pool"))
+            try:
+                self._context.parallelize([0], 1).foreach(wait)
+            except Py4JJavaError as error:
+                self.error = error
+        self.pools.append(self._context.getLocalProperty("spark.scheduler.pool"))
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The job runs in the block, unless it is cancelled there."""
+        self._thread.start()
+        with self._gate.open("wb"):  # Returns as soon as the job reads from it.
+            yield
+        self.join()
+
+    def join(self) -> None:
+        self._thread.join()
+
+
+@pytest.mark.timeout(300)
+def test_a_cancelled_run_stops_its_own_jobs_in_spark_and_no_others(spark: SparkSession, tmp_path: Path) -> None:
+    cancelled, other = (TaggedJob(spark, run, tmp_path) for run in ("run-1", "run-2"))
+
+    with other.running(), cancelled.running():
+        cancelled.engine.cancel()
+        cancelled.join()
+
+    assert "cancelled" in str(cancelled.error)
+    assert other.error is None
+    assert [one.pools for one in (cancelled, other)] == [["table-of-run-1", None], ["table-of-run-2", None]]
+    assert spark.sparkContext.getConf().get("spark.scheduler.mode") == "FAIR"

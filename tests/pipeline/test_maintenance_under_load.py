@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -22,6 +22,7 @@ from sandur.pipeline.maintenance.engine import SPARK_ERRORS, is_conflict
 from sandur.storage.contract import ObjectStore
 from sandur.storage.locations import connect
 from tests.fakes.wrapping_store import Call, WrappingStore
+from tests.pipeline.delta_tables import DeltaOnSpark, append_file, create_table
 from tests.pipeline.maintained import (
     EAGER,
     FASTER,
@@ -42,6 +43,8 @@ T = TypeVar("T")
 
 ROOT: Final = Path(__file__).parents[2]
 TRIES_MAX: Final = 20
+FIRST: Final = 1_000
+"""The first number that a writer writes."""
 NOT_DONE: Final = frozenset({"planned", "running"})
 
 
@@ -56,7 +59,7 @@ class Writer:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
-        number = 1_000
+        number = FIRST
         try:
             while not self._is_over.is_set():
                 self._write(number)
@@ -127,6 +130,29 @@ def _merging(session: SparkSession, name: str) -> Callable[[int], None]:
     return merge
 
 
+def _changing(table: Callable[[], DeltaOnSpark], kind: str) -> Callable[[int], None]:
+    """A change of a managed Delta table that loses to a compaction is sent again, as every engine must."""
+
+    def change(number: int) -> None:
+        for _ in range(TRIES_MAX):
+            try:
+                match kind:
+                    case "append":
+                        table().append(f"SELECT {number}L id, 'new' text")
+                    case "merge":
+                        table().merge(f"SELECT {number}L id, 'new' text UNION ALL SELECT 0L, 'merged {number}'")
+                    case _:
+                        table().delete(f"id = {number - FIRST}")
+            except SPARK_ERRORS as error:
+                if not is_conflict(error):
+                    raise
+                continue
+            return
+        raise AssertionError("the writer was blocked")
+
+    return change
+
+
 def _ids(catalog: Catalog, name: str) -> list[int]:
     return sorted(catalog.load_table(f"sales.{name}").scan().to_arrow().column("id").to_pylist())
 
@@ -154,6 +180,39 @@ def test_compaction_beside_a_writer_loses_no_row_and_never_blocks_it(
 
         rows = session.sql("SELECT id, count(*) FROM sandur.sales.busy GROUP BY id").collect()
     assert {row[0]: row[1] for row in rows} == dict.fromkeys([*range(12), *writer.acknowledged], 1)
+    assert writer.acknowledged
+    states = [row["state"] for row in world.dataset(spark, "maintenance")]
+    assert sum(report.counts.get("operations_done", 0) for report in reports) + states.count("conflict") > 0
+    assert "failed" not in states
+
+
+@pytest.mark.parametrize("kind", ["append", "merge", "deletion vectors"])
+def test_compaction_of_a_delta_table_beside_a_writer_loses_no_row_and_never_blocks_it(
+    world: World, spark: SparkSession, kind: str
+) -> None:
+    own = World(world.settings)  # A writer is a thread.
+    with open_catalog(world.settings) as connection, closing(own.blocking):
+        create_table(spark, connection, "busy")
+        for number in range(12):
+            append_file(world, "busy", range(number * 10, number * 10 + 10))
+        set_policy(world, EAGER)
+        writer = Writer(_changing(lambda: DeltaOnSpark(own, spark, connection, "busy"), kind))
+
+        with writer.beside():
+            reports = [maintained(world, spark) for _ in range(2)]
+
+        rows = DeltaOnSpark(world, spark, connection, "busy").rows("id", "text")
+    written = dict.fromkeys(writer.acknowledged, "new")
+    expected = {number: f"row {number}" for number in range(120)}
+    match kind:
+        case "append":
+            expected |= written
+        case "merge":
+            expected |= {**written, 0: f"merged {writer.acknowledged[-1]}"}
+        case _:
+            expected = {id_: text for id_, text in expected.items() if id_ + FIRST not in written}
+    assert dict(rows) == expected
+    assert len(rows) == len(expected)
     assert writer.acknowledged
     states = [row["state"] for row in world.dataset(spark, "maintenance")]
     assert sum(report.counts.get("operations_done", 0) for report in reports) + states.count("conflict") > 0

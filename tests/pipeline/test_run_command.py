@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sandur.cli.run_jobs import RunOptions, run_jobs
+from tests.pipeline.maintained import EAGER, connected, make_small_files, set_policy
 from tests.pipeline.world import World
 
 JOB = "rebuild-index"
@@ -48,3 +49,23 @@ def test_the_report_is_on_stdout_and_the_progress_on_stderr(
     assert "--no-dry-run" in out
     assert "rebuild indexes" in err
     assert "rebuild indexes" not in out
+
+
+def test_maintain_measures_all_tables_and_changes_them_through_a_server_of_its_own(
+    world: World, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with connected(world) as catalog:
+        make_small_files(catalog, "orders", 4)
+    set_policy(world, EAGER)
+    options = RunOptions(store=world.settings.store, as_json=True)
+
+    is_done = run_jobs(
+        "project,health,maintain", options, opened=lambda _master, _options: contextlib.nullcontext(spark)
+    )
+
+    reports = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert is_done
+    assert [one["job"] for one in reports] == ["project", "health", "maintain"]
+    assert (reports[-1]["counts"]["operations_done"], reports[-1]["counts"]["files_saved"]) == (1, 3)
+    with connected(world) as catalog:
+        assert len(list(catalog.load_table("sales.orders").scan().plan_files())) == 1
