@@ -1,10 +1,14 @@
-"""The health of many tables: the job `health`, after `project` on which it works, by the number of tables."""
+"""The health of many tables: the job `health`, after `project` on which it works, by the number of tables.
+
+Sizes can be measured one by one: results of other sizes with the same settings stay.
+"""
 
 import argparse
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +18,7 @@ from pyspark.sql import SparkSession
 from bench.generated import Made
 from bench.measurement import save, show
 from bench.pipeline import OPTIONS, numbers, run_job, taken
+from bench.provenance import RESULTS
 from sandur.pipeline.jobs.health import HEALTH
 from sandur.pipeline.jobs.project import PROJECT
 from sandur.pipeline.runs import create_session
@@ -28,13 +33,20 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="the result file; the default is bench/results/health.json")
     options, _ = parser.parse_known_args()
     spark = create_session(options.master, name="bench", options=OPTIONS)
-    found: list[dict[str, Any]] = []
+    settings = {"master": options.master, "store": "folder, fsync never"}
+    found = _earlier(options.json or RESULTS / "health.json", settings, options.tables)
     for count in options.tables:
-        found.append(_measured(spark, count))
-        settings = {"master": options.master, "store": "folder, fsync never"}
+        found = sorted([*found, _measured(spark, count)], key=lambda one: one["tables"])
         save("health", {"settings": settings, "sizes": found}, file=options.json)
     spark.stop()
     _show(found)
+
+
+def _earlier(file: Path, settings: Mapping[str, str], counts: Sequence[int]) -> list[dict[str, Any]]:
+    """The results of the sizes that are not measured now, if they were measured with the same settings."""
+    document = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    sizes = document.get("sizes", []) if document.get("settings") == settings else []
+    return [one for one in sizes if one["tables"] not in counts]
 
 
 def _measured(spark: SparkSession, count: int) -> dict[str, Any]:
