@@ -97,7 +97,7 @@ def _descriptions(class_name: str) -> Mapping[str, str]:
     for field, text in zip(body, [*body[1:], None], strict=True):
         match field, text:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(description))):
-                found[name] = description
+                found[name] = " ".join(description.split())  # A row of a table is one line.
             case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id=kind)), _ if not kind.endswith(
                 "Settings"
             ):
