@@ -133,6 +133,36 @@ def test_a_table_follows_the_source_and_is_never_taken_back(
     assert len(lake.load_table("moving.orders").scan().to_arrow()) == 4
 
 
+def test_a_table_whose_log_has_forgotten_the_import_follows_the_source(
+    source: ServerProcess, target: ServerProcess, user: User
+) -> None:
+    """After 100 commits, or at once at Nessie, which keeps no log of metadata files."""
+    own = catalog_of(source)
+    own.create_namespace_if_not_exists("forgetful")
+    table = own.create_table("forgetful.orders", COLUMNS, properties={"write.metadata.previous-versions-max": "1"})
+    chosen = ("--warehouse", "main", "--namespace", "forgetful", "--into", "forgotten", "--server", target.url)
+    command = ("import", "rest", source.url, *chosen, "--json", "--yes")
+
+    def action(*flags: str) -> str:
+        return next(action for action, name in rows_of(user.run(*command, *flags)) if name.endswith(".orders"))
+
+    assert action() == "register"
+    for _ in range(3):
+        table.append(ROWS)
+    assert action() == "behind"
+    assert action("--update") == "update"
+    assert action() == "same"
+    for _ in range(3):
+        table.append(ROWS)
+    assert action("--update") == "update"
+    moved = catalog_of(target, "forgotten").load_table("forgetful.orders")
+    for _ in range(3):
+        moved.append(ROWS)
+        table.append(ROWS)
+    assert action("--update") == "conflict"
+    assert len(catalog_of(target, "forgotten").load_table("forgetful.orders").scan().to_arrow()) == 9 * len(ROWS)
+
+
 def test_another_table_of_the_name_is_a_conflict_and_stays(
     source: ServerProcess, target: ServerProcess, user: User
 ) -> None:

@@ -40,6 +40,7 @@ from sandur.storage.contract import Listed, ObjectStore, Version, list_pages, po
 from sandur.storage.locations import address_of, connect
 
 _AT_ONCE: Final = 8
+_BOTH_CHANGED: Final = "it was changed here and at the source since the import"
 _DONE: Final = ("create", "register", "update")
 _PROBLEMS: Final = ("conflict", "failed")
 _EXPECTED: Final = (BadRequest, Conflict, Forbidden, Invalid, NotFound, Unsupported)
@@ -330,10 +331,20 @@ async def plan_object(client: CatalogClient, name: Name, found: SourceObject, *,
         taken = f"the name is that of a {current.get('format', '')} {current['kind']}".replace("  ", " ")
         return Step("conflict", kept, name, taken)
     if found.kind == "table" and found.format == "iceberg":
-        return compared(kept, name, found.earlier, await client.load_table_answer(name), updates=updates)
+        return await _compare(client, kept, name, found.earlier, updates=updates)
     is_same = await _is_same(client, name, found, current)
     problem = "" if is_same else f"another {found.kind} has this name, or it was changed"
     return Step("conflict" if problem else "same", kept, name, problem)
+
+
+async def _compare(
+    client: CatalogClient, found: SourceObject, name: Name, earlier: frozenset[str], *, updates: bool
+) -> Step:
+    step = compared(found, name, earlier, await client.load_table_answer(name), updates=updates)
+    # Logs are short, and Nessie keeps none. A table whose newest version is its registration was not changed here.
+    if step.detail == _BOTH_CHANGED and (await client.history(name, 1))[0].get("operation") == "register":
+        return _behind(found, name, updates=updates)
+    return step
 
 
 async def _is_same(client: CatalogClient, name: Name, found: SourceObject, current: Json) -> bool:
@@ -356,13 +367,17 @@ def compared(found: SourceObject, name: Name, earlier: frozenset[str], here: Jso
     if _plain(location) == _plain(found.metadata_location):
         return Step("same", found, name)
     if _plain(location) in {_plain(one) for one in earlier}:
-        if updates:
-            return Step("update", found, name)
-        return Step("behind", found, name, "the source has newer versions; pass --update")
+        return _behind(found, name, updates=updates)
     logged = {_plain(one["metadata-file"]) for one in metadata.get("metadata-log", ())}
     if _plain(found.metadata_location) in logged:
         return Step("ahead", found, name, "it was changed here since the import")
-    return Step("conflict", found, name, "it was changed here and at the source since the import")
+    return Step("conflict", found, name, _BOTH_CHANGED)
+
+
+def _behind(found: SourceObject, name: Name, *, updates: bool) -> Step:
+    if updates:
+        return Step("update", found, name)
+    return Step("behind", found, name, "the source has newer versions; pass --update")
 
 
 def _plain(location: str) -> str:

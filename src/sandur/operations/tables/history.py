@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.records import AttemptedFile
+from sandur.catalog.records import AttemptedFile, Head
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.lake import Lake
-from sandur.operations.receipts import Receipt, receipt_key
+from sandur.operations.receipts import Receipt, receipt_key, tried_of
 from sandur.operations.tables.documents import Document, current_document
 from sandur.storage.contract import get_many
 
@@ -128,11 +128,11 @@ async def _ingestions(lake: Lake, document: Document[TableMetadata]) -> Mapping[
 
 
 async def logged_versions(
-    lake: Lake, document: Document[TableMetadata], *, newest: int = _LOG_ENTRIES_MAX
+    lake: Lake, document: Document[TableMetadata], *, newest: int = _LOG_ENTRIES_MAX, head: Head | None = None
 ) -> Sequence[LoggedVersion]:
     """The versions that the metadata log names and the current one, oldest first, with their receipts, in one round.
 
-    Of a longer log only the `newest`.
+    Of a longer log only the `newest`. Only the head of the table knows by which registration it replaced another one.
     """
     metadata = document.metadata
     logged = [(entry.metadata_file, entry.timestamp_ms) for entry in metadata.metadata_log]
@@ -141,6 +141,8 @@ async def logged_versions(
     found = await _receipts(lake, [AttemptedFile(location, time_ms) for location, time_ms in read])
     if None in found:  # The receipt of a registered file has another key.
         registered = [AttemptedFile(*entry, registration=metadata.table_uuid or "") for entry in read]
+        if head and head.metadata_location == document.location:
+            registered[-1] = tried_of(head)
         found = [one or other for one, other in zip(found, await _receipts(lake, registered), strict=True)]
     return [LoggedVersion(*entry, receipt) for entry, receipt in zip(read, found, strict=True)]
 

@@ -49,7 +49,8 @@ async def _history(lake: Lake, found: ResolvedName, limit: int) -> Sequence[Hist
         return (await _view_rows(lake, found))[:wanted]
     document = await _document(lake, found)
     # One more than wanted: the oldest row says what it moved only by the version before it.
-    versions = await logged_versions(lake, document, newest=wanted + 1)
+    pointer = found.iceberg_pointer
+    versions = await logged_versions(lake, document, newest=wanted + 1, head=pointer.value.head if pointer else None)
     is_whole = versions[0].receipt is not None and versions[0].receipt.previous_commit_key is None
     return table_rows(document.metadata, versions, is_whole=is_whole)[:wanted]
 
