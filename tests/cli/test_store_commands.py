@@ -1,6 +1,7 @@
 """`sandur verify`, `sandur backup`, `sandur restore` and `sandur doctor` on folders, as a shell sees them."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def test_verify_has_an_exit_code_of_its_own_for_what_can_be_repaired(user: User,
 
 def test_a_backup_is_restored_into_another_folder_and_verified(user: User, store: Path, tmp_path: Path) -> None:
     backups, other = str(tmp_path / "backups"), tmp_path / "other"
-    tables = ("--allow-location", f"file://{store}")
+    tables = ("--allow-location", os.path.relpath(store))  # As the store itself may be given.
 
     first = user.run("backup", "create", backups, "--store", str(store), "--json").json
     made = user.run("create", "table", "sales.north.late", "--columns", "id BIGINT", "--store", str(store))
@@ -59,6 +60,8 @@ def test_a_backup_is_restored_into_another_folder_and_verified(user: User, store
     listed = user.run("backup", "list", backups, "--json").json
     refused = user.run("restore", backups, "--store", str(store))
     restored = user.run("restore", backups, "--store", str(other), *tables, "--json").json
+    unknown = user.run("verify", "--store", str(other))
+    verified = user.run("verify", "--store", str(other), *tables)
     shown = user.run("ls", "sales.north", "--store", str(other), "-o", "json").json
 
     assert made.code == 0, made.err
@@ -66,7 +69,20 @@ def test_a_backup_is_restored_into_another_folder_and_verified(user: User, store
     assert (second["previous"], second["copied_bytes"] < first["copied_bytes"]) == (first["id"], True)
     assert (refused.code, "has a catalog already" in refused.err) == (5, True)
     assert restored["backup"] == second["id"]
+    assert (unknown.code, "metadata-not-allowed" in unknown.out) == (8, True)
+    assert verified.code == 0, verified.out
     assert {one["name"].rpartition(".")[2] for one in shown} == {"late", "orders"}
+
+
+def test_a_store_above_the_current_folder_is_the_same_by_its_full_path(user: User, tmp_path: Path) -> None:
+    store = ("--store", os.path.relpath(tmp_path / "lake"))
+    assert ".." in store[1]
+
+    made = [user.run("catalog", "create", "c", *store), user.run("create", "namespace", "c.n", *store)]
+    made += [user.run("create", "table", "c.n.t", "--columns", "id BIGINT", *store)]
+    shown = user.run("show", "c.n.t", "--store", str(tmp_path / "lake"))
+
+    assert [one.code for one in (*made, shown)] == [0, 0, 0, 0], [one.err for one in (*made, shown)]
 
 
 def test_a_store_that_was_copied_to_another_folder_works_on(user: User, store: Path, tmp_path: Path) -> None:

@@ -161,6 +161,13 @@ def remove_metadata(objects: Objects) -> None:
     del objects[_metadata_key(objects)]
 
 
+def move_metadata(objects: Objects) -> None:
+    """To a place that the settings do not allow."""
+    key, pointer = pointer_of(objects)
+    head = {**pointer["head"], "metadata_location": "s3://elsewhere/metadata/00001-a.metadata.json"}
+    objects[key] = json.dumps({**pointer, "head": head})
+
+
 def garble_metadata(objects: Objects) -> None:
     objects[_metadata_key(objects)] = "no metadata"
 
@@ -296,6 +303,7 @@ DAMAGES: Final[Mapping[str, Damage]] = {
     "record-without-head": change_pointer(head=None),
     "metadata-missing": remove_metadata,
     "metadata-unreadable": garble_metadata,
+    "metadata-not-allowed": move_metadata,
     "metadata-of-another-table": exchange_metadata,
     "metadata-differs": move_snapshot,
     "receipt-missing": remove_head_receipt,

@@ -73,7 +73,7 @@ def _open_folder(url: str, folder: Path, settings: Settings, *, creates: bool) -
 class Locations:
     """Reads and writes files by address.
 
-    `own` is the address of the catalog's store; `others` are further allowed roots (normalized), opened on first use.
+    `own` is the address of the catalog's store; `others` are further allowed roots, opened on first use.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Locations:
         self.own = own
         self._stores: dict[str, ObjectStore] = {own: store}
         self._open_store = open_store
-        self.others: Sequence[str] = [normalize_location(other) for other in others]
+        self.others: Sequence[str] = [address_of(other) for other in others]
 
     async def read(self, location: str) -> bytes | None:
         """The bytes of a file; None if it does not exist."""
@@ -150,5 +150,7 @@ def address_of(url: str) -> str:
     if url == "memory:":
         return "memory://store"
     if "://" not in url and not url.startswith("file:"):
-        return normalize_location(str(Path(url).expanduser().absolute()))
+        folder = Path(url).expanduser()
+        # Only with "..", which no location may have: a symbolic link keeps its own name otherwise.
+        return normalize_location(str(folder.resolve() if ".." in folder.parts else folder.absolute()))
     return normalize_location(url)

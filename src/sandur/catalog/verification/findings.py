@@ -44,6 +44,7 @@ PROBLEMS: Final[Mapping[str, Problem]] = {
     "record-without-head": Problem("damage", _RESTORE),
     "metadata-missing": Problem("damage", "restore the file from a backup of the table's bucket"),
     "metadata-unreadable": Problem("damage", "restore the file from a backup of the table's bucket"),
+    "metadata-not-allowed": Problem("repairable", "verify again with --allow-location and the place of the table"),
     "metadata-of-another-table": Problem("damage", _RESTORE),
     "metadata-differs": Problem("damage", _RESTORE),
     # Receipts

@@ -275,6 +275,10 @@ async def _commits(lake: Lake, listed: Listed, pointer: Pointer) -> Sequence[Fin
         return found
     expected = f"the metadata file {head.metadata_location}"
     try:
+        lake.locations.holder(head.metadata_location)
+    except Invalid as error:
+        return [*found, finding("metadata-not-allowed", listed.key, expected=expected, found=error.public_text)]
+    try:
         metadata = (await load_head(lake, pointer.kind, head)).metadata
     except NotFound:
         return [*found, finding("metadata-missing", listed.key, expected=expected, found="no file")]
