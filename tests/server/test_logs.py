@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import logging
 import structlog
@@ -12,7 +14,7 @@ from sandur.server.logs import configure_logging
 configure_logging("{form}", "{level}")
 log = structlog.get_logger()
 log.info("request", status=200, path="a b", odd="x\\ny=1", empty="")
-log.warning("careful")
+log.warning("careful", key="\\udcff")
 logging.getLogger("uvicorn.error").error("broken %s", "pipe")
 logging.getLogger("uvicorn.error").info("chatter")
 try:
@@ -36,6 +38,11 @@ def test_json_lines_contain_every_field() -> None:
     assert events[0]["level"] == "info"
     assert events[2]["logger"] == "uvicorn.error"
     assert "ZeroDivisionError" in events[3]["exception"]
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_file_name_that_is_not_text_is_logged_with_an_escape(form: str) -> None:
+    assert "\\udcff" in lines(form)[1]
 
 
 def test_a_value_cannot_forge_a_field_or_a_line() -> None:

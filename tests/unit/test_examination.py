@@ -1,7 +1,11 @@
-"""The decisions of `sandur doctor`: clock skew, and settings that are unwise."""
+"""The decisions of `sandur doctor`: the machine, clock skew, and settings that are unwise."""
+
+import tomllib
+from pathlib import Path
 
 import pytest
 
+from sandur.cli.doctor import available_bytes, examine_machine
 from sandur.operations.examination import clock_skew_ms, examine_settings
 from sandur.settings import Settings
 
@@ -21,3 +25,23 @@ def test_unwise_settings_are_warnings_with_a_remedy() -> None:
     assert set(found) == {f"setting {one}" for one in ("fsync", "authentication", "janitors", "receipt_retention")}
     assert all(line.state == "warn" and line.remedy for line in found.values())
     assert list(examine_settings(Settings(), is_loopback=True)) == []
+
+
+def test_every_extra_that_is_installed_is_named() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    versions = next(iter(examine_machine(Settings(store="memory:"))))
+
+    assert set(versions.text.partition("extras: ")[2].split(", ")) == set(project["optional-dependencies"])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("MemFree:  1 kB\nMemAvailable:     5 kB\nCached: 4 kB\n", 5_120),
+        ("MemFree: 9 kB\n", 0),
+        ("", 0),
+    ],
+)
+def test_memory_that_caches_hold_counts_as_available(text: str, found: int) -> None:
+    assert available_bytes(text) == found

@@ -1,8 +1,8 @@
 """`sandur doctor`: examine the store, this machine and the settings, and say what to do about each problem."""
 
 import asyncio
-import os
 import platform
+import re
 import resource
 import shutil
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,14 @@ from sandur.storage.locations import address_of, connect
 OPEN_FILES_MIN: Final = 4_096
 DISK_SHARE_MIN: Final = 0.05
 MEMORY_BYTES_MIN: Final = 512 << 20
-_EXTRAS: Final = {"spark": "pyspark", "grpc": "grpc", "gcs": "google.auth", "preview": "duckdb"}
+_EXTRAS: Final = {
+    "planning": "pyarrow",
+    "grpc": "grpc",
+    "preview": "duckdb",
+    "gcs": "google.auth",
+    "otel": "opentelemetry.sdk",
+    "spark": "pyspark",
+}
 
 
 def run_doctor(flags: StoreFlags, *, as_json: bool) -> int:
@@ -71,9 +78,16 @@ def _is_installed(module: str) -> bool:
         return False
 
 
+def available_bytes(text: str) -> int:
+    """The memory that a process can get, in the text of /proc/meminfo; 0 if it is not there."""
+    found = re.search(r"(?m)^MemAvailable:\s+(\d+) kB$", text)
+    return int(found[1]) * 1_024 if found else 0
+
+
 def _memory() -> Line:
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if "SC_AVPHYS_PAGES" in os.sysconf_names else 0
-    text = f"{free >> 20:,} MiB free"
+    file = Path("/proc/meminfo")
+    free = available_bytes(file.read_text(encoding="ascii")) if file.exists() else 0
+    text = f"{free >> 20:,} MiB available"
     if not free:
         return Line("memory", "ok", "not known on this system")
     is_low = free < MEMORY_BYTES_MIN

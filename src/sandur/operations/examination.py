@@ -136,7 +136,8 @@ async def _background(lake: Lake) -> list[Line]:
 
 def _last_run(subject: str, ended_ms: int, now_ms: int, late_ms: int) -> Line:
     if not ended_ms:
-        return Line(subject, "warn", "no run has succeeded yet", "start a server with janitors = true")
+        remedy = "start a server with janitors = true, and wait for its first run"
+        return Line(subject, "warn", "no run has succeeded yet", remedy)
     minutes = (now_ms - ended_ms) // 60_000
     text = f"last succeeded {minutes} minutes ago"
     return Line(subject, "ok", text) if now_ms - ended_ms <= late_ms else Line(subject, "warn", text, "look at the log")

@@ -1,6 +1,7 @@
 """The log of a server: events as lines on standard error, as text or as JSON."""
 
 import contextlib
+import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ def configure_logging(log_format: Literal["text", "json"], level: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
-            (lambda _logger, _method, event: _encoder.encode(event)) if log_format == "json" else _render_text,
+            _render_json if log_format == "json" else _render_text,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level_number),
         logger_factory=lambda *_: _LossyLogger(sys.stderr.buffer),
@@ -58,6 +59,13 @@ def temporary_logging(log_format: Literal["text", "json"], level: str) -> Iterat
         structlog.configure(**configuration)
         root.handlers[:] = handlers
         root.setLevel(level_before)
+
+
+def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> bytes:
+    try:
+        return _encoder.encode(event)
+    except UnicodeEncodeError:  # The name of a file whose bytes are no text.
+        return json.dumps(event, default=str).encode()
 
 
 def _render_text(logger: WrappedLogger, method: str, event: EventDict) -> bytes:
