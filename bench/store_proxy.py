@@ -39,7 +39,7 @@ class Latency(msgspec.Struct, frozen=True):
         return chance.lognormvariate(math.log(self.p50_ms), deviation) / 1_000
 
     def median_rounds(self, widths: Sequence[int], *, seed: int = 1) -> float:
-        """The median latency of rounds of so many calls at once, divided by that of one call.
+        """The median latency of rounds of that many calls at once, divided by that of one call.
 
         A round ends with its slowest call, so this is what a protocol costs on a machine that costs nothing.
         """

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sandur.server.metric_families import FAMILIES, Family
+from sandur.server.metric_families import BUILD_INFO, FAMILIES, Family
 
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "metrics.md"
@@ -250,7 +250,8 @@ def render_page() -> str:
 
 def _rows() -> Iterator[str]:
     for family in FAMILIES.values():
-        kind = "gauge of the store" if family.kind == "newest" else family.kind
+        is_stored = family.kind == "newest" and family is not BUILD_INFO
+        kind = "gauge of the store" if is_stored else "gauge" if family is BUILD_INFO else family.kind
         labels = ", ".join(f"`{label}`" for label in family.labels)
         yield f"| `{sample_name(family)}` | {kind} | {labels} | {family.help} |"
 

@@ -3,7 +3,7 @@
 As in the model of single commits, the content of a metadata file is kept with the pointer. A request sets `main` to its
 id; one whose id begins with "keep" leaves it, one with "same" sets it back to the start, which may change nothing.
 `history` is every file that was ever committed, in order. Answers are noted in `answered` at the moment they are given,
-so that crashes in between are judged. A claim stays open after success: whoever follows it looks for the proof first.
+so that crashes in between are judged. A claim stays open after success: its follower looks for the proof first.
 """
 
 from collections.abc import Sequence

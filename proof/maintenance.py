@@ -28,7 +28,7 @@ class Table(NamedTuple):
     """A pointer: the files of the current snapshot, those that only old snapshots, or branches and tags, need, and
     those of a pending change.
 
-    `is_swept` is the mark of O5. References of a table with `spelled` have another scheme, which is not known as equal.
+    `is_swept` is the mark of O5. References of a table with a `scheme` have another one, which is not known as equal.
     `lost` are files whose rows a faulty rewrite lost. A table that is not `is_collected` has `gc.enabled=false`.
     """
 
@@ -38,7 +38,7 @@ class Table(NamedTuple):
     pending: frozenset[str] = frozenset()
     is_swept: bool = False
     is_readable: bool = True
-    spelled: str = ""
+    scheme: str = ""
     lost: frozenset[str] = frozenset()
     is_collected: bool = True
 
@@ -185,7 +185,7 @@ def references(rules: Rules) -> Step[frozenset[str] | None]:
         named = set(table.current | table.former)
         named |= table.tagged if "O3 tags" in rules else frozenset()
         named |= table.pending if "O3 pending" in rules else frozenset()
-        needed |= {f"{table.spelled}{path}" for path in named}
+        needed |= {f"{table.scheme}{path}" for path in named}
     return frozenset(needed)
 
 

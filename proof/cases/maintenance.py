@@ -22,7 +22,7 @@ TAGGED: Final = Lake(Table(frozenset({"t/a", "t/b"}), tagged=frozenset({"t/x"}))
 PENDING: Final = Lake(Table(frozenset({"t/a", "t/b"}), pending=frozenset({"t/x"})))
 FOREIGN: Final = Lake(ORPHAN.table, tables=(("u", Table(frozenset({"t/x"}))),))
 UNREADABLE: Final = Lake(ORPHAN.table, tables=(("u", Table(frozenset({"t/x"}), is_readable=False)),))
-SPELLED: Final = Lake(Table(frozenset({"t/a", "t/b", "t/x"}), spelled="s9://"))
+OTHER_SCHEME: Final = Lake(Table(frozenset({"t/a", "t/b", "t/x"}), scheme="s9://"))
 _FILES: Final[tuple[tuple[str, Age], ...]] = (("t/a", "old"), ("t/b", "old"))
 NEIGHBOUR: Final = Lake(ORPHAN.table, files=(*_FILES, ("t10/x", "old")), places=(("t10", "t10"),))
 NESTED: Final = Lake(ORPHAN.table, files=(*_FILES, ("t/n/x", "old")), places=(("n", "t/n"),))
@@ -79,7 +79,7 @@ CASES: Final = (
     holds("file of a pending change", PENDING, *BOTH),
     holds("file that another table refers to", FOREIGN, *BOTH),
     holds("file of a table that cannot be read", UNREADABLE, *BOTH),
-    holds("unknown scheme", SPELLED, *BOTH),
+    holds("unknown scheme", OTHER_SCHEME, *BOTH),
     holds("neighbour t10", NEIGHBOUR, *BOTH, Verb("t10", "t10/x")),
     holds("nested table", NESTED, *BOTH, Verb("n", "t/n/x")),
     holds("registered twice", SHARED, *BOTH, Verb("r", "t/x")),
@@ -114,7 +114,7 @@ CASES: Final = (
     breaks("O5 keep", "slow writer, an earlier run deleted its file", SWEPT_BEFORE, [*BOTH, SLOW], LOST),
     breaks("O6", "a file is replaced", ORPHAN, [*BOTH, Verb("replace", "t/x")], LOST),
     breaks("O6", "job that reuses a name", ORPHAN, [*BOTH, AGAIN], REFUSED),
-    breaks("O7", "unknown scheme", SPELLED, BOTH, LOST),
+    breaks("O7", "unknown scheme", OTHER_SCHEME, BOTH, LOST),
     breaks("O8", "expiry of files that another table needs", CLONED, [EXPIRE], LOST),
     breaks("O9 grace", "expiry, reader", EXPIRING, [SUPERSEDE, EXPIRE, SCAN], MISSES),
     breaks("O9 grace", "expiry, clone", EXPIRING, [SUPERSEDE, EXPIRE, CLONE], LOST),

@@ -67,7 +67,7 @@ def test_the_audit_trail_is_searched_as_the_person_of_a_profile(admin: User, sec
 def test_a_name_in_the_audit_trail_neither_hides_records_nor_reaches_the_terminal(
     admin: User, secured: ServerProcess
 ) -> None:
-    """Whoever may send a request chooses a name that the trail records: markup, or what controls a terminal."""
+    """Anyone who may send a request chooses a name that the trail records: markup, or what controls a terminal."""
     token = admin.run("profile", "token").out.strip()
     for name in ("[/oops]", "\x1b[2Jgone"):
         path = f"{secured.url}/v1/main/namespaces/odd/tables/{quote(name, safe='')}"

@@ -242,7 +242,7 @@ async def test_every_member_of_a_batch_without_an_answer_is_made_once(
 
 
 async def test_what_a_batch_passed_is_proof_without_receipts_and_without_a_log(origin: World) -> None:
-    """B3: the server died right after the swap, and the table was dropped: nobody has moved the head since."""
+    """B3: the server died right after the swap, and the table was dropped: no one has moved the head since."""
     world = origin.copy()
     receipts = len(await all_receipts(world.server()))
     assert await _sent_to(world, world.store) == [OK] * len(MEMBERS)

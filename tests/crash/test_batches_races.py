@@ -196,7 +196,7 @@ async def _visit_on_top(server: Lake, world: World) -> None:
 async def test_who_moves_the_head_of_a_batch_writes_the_receipts_of_all_its_members(
     world: World, mover: Callable[[Lake, World], Awaitable[None]]
 ) -> None:
-    """B4: after a crash right after the swap. A janitor does the same if nobody moves it."""
+    """B4: after a crash right after the swap. A janitor does the same if no one moves it."""
     receipts = len(await all_receipts(world.server()))
     server = world.server()
     assert await send_batch(server) == [OK] * 4
@@ -270,7 +270,7 @@ async def _taken_over_together(world: World) -> None:
 
 
 async def _sent_again_at_once(world: World) -> None:
-    """The claims of the batch are young: nobody may make its members."""
+    """The claims of the batch are young: no one may make its members."""
     for number in range(len(SENT)):
         if SENT[number].key:
             await answer(send(world.server(), number))

@@ -171,8 +171,8 @@ async def test_orphans_in_a_folder_are_found_under_every_spelling_of_the_locatio
     lake = make_lake(LocalStore(tmp_path), clock, own=f"file://{tmp_path}")
     await set_up_catalog(lake)
     table = await create_table_with_files(lake, snapshots=3)
-    spelled = TableWithFiles(table.identifier, table.uuid, table.location.replace("file:///", "file:/"))
-    assert spelled.location.startswith("file:/")
+    other_form = TableWithFiles(table.identifier, table.uuid, table.location.replace("file:///", "file:/"))
+    assert other_form.location.startswith("file:/")
     await lake.locations.create(table.at(ORPHAN), b"x")
     clock.time_ms = max(clock.now_ms(), *[one.modified_ms for one in await lake.store.list("")]) + AGE_MS
 
@@ -183,7 +183,7 @@ async def test_orphans_in_a_folder_are_found_under_every_spelling_of_the_locatio
 
     assert (found.files, done.files) == (1, 1)
     assert await missing_files(lake, table) == []
-    assert not await lake.locations.exists(spelled.at(ORPHAN))
+    assert not await lake.locations.exists(other_form.at(ORPHAN))
 
 
 async def test_the_orphan_is_there_before_any_run() -> None:

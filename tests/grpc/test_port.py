@@ -220,7 +220,7 @@ async def test_a_message_beyond_the_limit_is_refused_also_if_it_is_compressed() 
 
 
 async def test_without_a_token_the_answer_comes_before_the_message() -> None:
-    """Attack 13: whoever has no token makes the server hold no messages. These clients never send theirs."""
+    """Attack 13: a client without a token makes the server hold no messages. These clients never send theirs."""
     async with (
         listening(authentication="on", admin_secret=ADMIN_SECRET) as address,
         grpc.aio.insecure_channel(address) as channel,

@@ -17,7 +17,7 @@ from sandur.storage.contract import ObjectStore, list_all
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 
-Told = Mapping[str, Identifier | None]
+Names = Mapping[str, Identifier | None]
 """The name of every object that exists, by its id."""
 
 RECONCILES_MAX: Final = 3
@@ -145,7 +145,7 @@ def ordered(events: Sequence[CatalogReceipt]) -> Sequence[CatalogReceipt]:
     return chain
 
 
-async def visible_objects(lake: Lake) -> Told:
+async def visible_objects(lake: Lake) -> Names:
     """What loads show: every catalog, namespace and name that exists."""
     shown: dict[str, Identifier | None] = {}
     layout = lake.layout

@@ -284,7 +284,7 @@ async def test_an_append_into_the_place_of_a_removed_entry_is_repeated() -> None
     assert log.key("2026-04-01", "slow").endswith((await log.entries())[-1].news)
     assert state.sequence > (await log.mark()).trimmed
     await log.check()
-    assert (await trim_feed(log.lake)).entries_removed == 1, "the entry that nobody reads goes"
+    assert (await trim_feed(log.lake)).entries_removed == 1, "the entry that no one reads is removed"
 
 
 async def read_all(lake: Lake, name: str, rounds: int) -> set[str]:

@@ -179,7 +179,7 @@ async def test_a_stranger_cannot_stop_the_fetch_of_keys_by_its_trace(
 ) -> None:
     """Requests to the provider continue the trace of a client, and HTTP forbids some values that a client can send.
 
-    A fetch that fails is not tried again for 30 seconds: until then nobody could log in.
+    A fetch that fails is not tried again for 30 seconds: until then no one could log in.
     """
     server = await catalogs.open_with(accepting(oidc))
     token = oidc.token()

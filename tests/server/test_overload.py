@@ -332,7 +332,7 @@ async def main(url, clients, seconds):
                 answer = await client.get("/v1/namespaces/a")
                 counts[answer.status_code] += 1
                 if answer.status_code != 200:
-                    counts["told when"] += "Retry-After" in answer.headers
+                    counts["with Retry-After"] += "Retry-After" in answer.headers
         await asyncio.gather(*(one() for _ in range(clients)))
     print(dict(counts))
 asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))

@@ -34,7 +34,7 @@ class Page:
 
 
 def fields_of(form: Element) -> dict[str, str]:
-    """What a browser would send for a form that nobody touches; without the buttons."""
+    """What a browser would send for a form that no one touches; without the buttons."""
     found: dict[str, str] = {}
     for tag in _FIELDS:
         for one in form.every(tag):

@@ -1,4 +1,4 @@
-"""Forms that try to break out of the pages, and changes whose outcome nobody knows."""
+"""Forms that try to break out of the pages, and changes whose outcome is unknown."""
 
 from typing import Final, TypeVar
 

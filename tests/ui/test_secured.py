@@ -136,7 +136,7 @@ async def test_published_rows_are_only_of_tables_that_the_caller_sees(place: Pla
     home = parse((await place.get("/ui")).text)
 
     assert before.rows() == []
-    assert len(after.rows()) == 1  # The other commit has lost its name, so nobody but an administrator sees it.
+    assert len(after.rows()) == 1  # The other commit has lost its name, so only an administrator sees it.
     assert not list(home.every("svg"))  # The commits of all tables are not for a guest.
     assert len(home.rows()) == 2
 

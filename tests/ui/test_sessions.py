@@ -54,7 +54,7 @@ async def test_a_principal_logs_in_by_its_secret_a_token_or_an_api_key(browser: 
 @pytest.mark.parametrize(
     ("name", "secret"), [("admin", "wrong"), ("", "wrong"), ("", "a.b.c"), ("nobody", "x"), ("x", "")]
 )
-async def test_a_wrong_secret_logs_nobody_in_and_is_not_shown(browser: Browser, name: str, secret: str) -> None:
+async def test_a_wrong_secret_logs_no_one_in_and_is_not_shown(browser: Browser, name: str, secret: str) -> None:
     page = await browser.log_in(name, secret)
 
     assert page.status in {400, 401}
@@ -94,7 +94,7 @@ async def test_the_cookie_counts_for_pages_only(browser: Browser) -> None:
     assert (await browser.client.get("/api/sandur/v1/me")).status_code == 401
 
 
-async def test_nobody_can_make_or_change_a_session(browser: Browser) -> None:
+async def test_no_one_can_make_or_change_a_session(browser: Browser) -> None:
     await browser.log_in("admin", ADMIN_SECRET)
     cookie = session_cookie(browser)
     token = await bearer(browser.client)
@@ -137,7 +137,7 @@ async def test_a_session_is_renewed_while_it_is_used_and_ends_after_half_a_day(
     assert (await browser.open("/ui")).status == 401
 
 
-async def test_a_session_that_nobody_uses_ends_with_its_token(browser: Browser, clock: ShiftedClock) -> None:
+async def test_a_session_that_no_one_uses_ends_with_its_token(browser: Browser, clock: ShiftedClock) -> None:
     await browser.log_in("admin", ADMIN_SECRET)
     clock.shift_ms += HOUR + 2 * MINUTE
 

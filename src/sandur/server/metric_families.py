@@ -125,7 +125,7 @@ MAINTENANCE_BACKLOG: Final = _newest(
     "sandur_maintenance_backlog", "Operations that are due and were not done by the last maintenance run."
 )
 MAINTENANCE_FAILING: Final = _newest(
-    "sandur_maintenance_failing", "Operations whose last try failed or met a conflict."
+    "sandur_maintenance_failing", "Operations whose last try failed or had a conflict."
 )
 MAINTENANCE_SAVED: Final = _newest("sandur_maintenance_saved_bytes", "Bytes that maintenance has saved so far.")
 MAINTENANCE_LAST_RUN: Final = _newest(

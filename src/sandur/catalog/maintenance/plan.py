@@ -167,7 +167,7 @@ def _backoff(past: Past, now_ms: int) -> str:
         return ""
     tries = "the last try" if past.conflicts == 1 else f"the last {past.conflicts} tries"
     advice = "; a window without writers may help" if pause_ms == BACKOFF_MAX_MS else ""
-    return f"{tries} met a conflict or failed; the next one is in {-(-left_ms // 60_000)} minutes{advice}"
+    return f"{tries} had a conflict or failed; the next one is in {-(-left_ms // 60_000)} minutes{advice}"
 
 
 def _work(state: TableState, need: Need, past: Past, now_ms: int, bytes_per_task_second: int) -> Work:

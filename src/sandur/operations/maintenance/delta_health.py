@@ -218,7 +218,7 @@ def _from_files(health: TableHealth, files: Sequence[_File], policy: Compaction)
 
 
 def _has_many_deletes(file: _File, policy: Compaction) -> bool:
-    """Whether so many rows are deleted from a file that it is rewritten; False if its rows are not known."""
+    """Whether enough rows are deleted from a file to rewrite it; False if its rows are not known."""
     vector = file.deletion_vector
     found = _decoded(file.stats.encode(), _Statistics) if vector and file.stats else None
     rows = found.num_records if found else 0

@@ -56,7 +56,7 @@ ERRORS: Final = ErrorMap(
 class FailureView(View, frozen=True, kw_only=True):
     """A page instead of the one that was requested. `state` is a key of the states.
 
-    `kept` are the fields of the form that was sent, so that nobody types them again; `is_final`: it was the last step.
+    `kept` are the fields of the form, so that they need not be typed again; `is_final`: it was the last step.
     """
 
     state: str

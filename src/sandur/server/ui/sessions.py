@@ -1,6 +1,6 @@
 """Sessions of browsers: a sealed cookie that holds a token of this server, and counts for pages only.
 
-The cookie is sealed by a key of the store, so that every server opens it and nobody else can make one. A session begins
+The cookie is sealed by a key of the store, so that every server opens it and no one else can make one. A session begins
 with a new secret for its forms, and its token is renewed before it expires.
 """
 

@@ -18,7 +18,7 @@ import (
 	"github.com/apache/iceberg-go/table"
 )
 
-type told struct {
+type connection struct {
 	URI        string
 	Token      string
 	Properties iceberg.Properties
@@ -40,7 +40,7 @@ var schema = iceberg.NewSchema(0,
 )
 
 func main() {
-	var server told
+	var server connection
 	if err := json.Unmarshal([]byte(os.Args[1]), &server); err != nil {
 		panic(err)
 	}

@@ -182,7 +182,7 @@ GRANT: Final = Action(
 
 async def _owner_fields(call: Call, sent: Sent) -> tuple[Field, ...]:
     now = await governance.load_governance(call.lake, *securable_at(call))
-    hint = f"A principal, a group or a role. The owner is {now.owner or 'nobody'} now."
+    hint = f"A principal, a group or a role. Owner now: {now.owner or 'none'}."
     return (Field(name="owner", label="New owner", value=sent.get("owner", ""), hint=hint, required=True),)
 
 

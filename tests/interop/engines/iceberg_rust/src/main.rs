@@ -25,8 +25,8 @@ type Answer = Result<Value, Box<dyn Error>>;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let told: Value = serde_json::from_str(&std::env::args().nth(1).ok_or("told nothing")?)?;
-    let catalog = open(&told).await?;
+    let server: Value = serde_json::from_str(&std::env::args().nth(1).ok_or("the first argument is missing")?)?;
+    let catalog = open(&server).await?;
     let mut number = 0;
     for line in std::io::stdin().lock().lines() {
         number += 1;
@@ -41,11 +41,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn open(told: &Value) -> Result<RestCatalog, Box<dyn Error>> {
-    let mut properties: HashMap<String, String> = serde_json::from_value(told["properties"].clone())?;
-    properties.insert("uri".into(), text(told, "uri")?);
+async fn open(server: &Value) -> Result<RestCatalog, Box<dyn Error>> {
+    let mut properties: HashMap<String, String> = serde_json::from_value(server["properties"].clone())?;
+    properties.insert("uri".into(), text(server, "uri")?);
     properties.insert("warehouse".into(), "main".into());
-    let storage = if told["s3"].is_null() {
+    let storage = if server["s3"].is_null() {
         OpenDalStorageFactory::Fs
     } else {
         OpenDalStorageFactory::S3 { customized_credential_load: None }
