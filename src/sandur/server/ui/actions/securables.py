@@ -25,7 +25,7 @@ from sandur.operations.unity import governance, owners
 from sandur.operations.unity import grants as operations
 from sandur.operations.unity.securables import update_securable
 from sandur.server.context import Call
-from sandur.server.ui.actions.steps import Action, Change, Field, Preview, Sent
+from sandur.server.ui.actions.steps import Action, Change, Field, Preview, Sent, Unchanged
 from sandur.server.ui.actions.texts import (
     check_base,
     digest_of,
@@ -243,11 +243,11 @@ async def _tag_fields(call: Call, sent: Sent) -> tuple[Field, ...]:
 
 async def _changed_tags(call: Call, sent: Sent) -> tuple[Change, ...]:
     before = await _tags(call, sent)
-    if not sent.get("column"):
-        check_base(sent, digest_of(before), "The tags")
     changes = property_changes(before, parse_properties(sent.get("tags", "")))
     if not changes:
-        raise BadRequest("Nothing changes: the tags are already like this.")
+        raise Unchanged("Nothing changes: the tags are already like this.")
+    if not sent.get("column"):
+        check_base(sent, digest_of(before), "The tags")
     return changes
 
 

@@ -28,6 +28,10 @@ _NAMED_IN_FORM: Final = frozenset({"user", "principal", "group", "column", "name
 """What a field of a form may name; if it is missing, the form is wrong, and not the address."""
 
 
+class Unchanged(BadRequest):
+    """Everything is already as the form wants it: a mistake in a preview, and the result of a form that was sent."""
+
+
 class Field(msgspec.Struct, frozen=True, kw_only=True):
     """A field of a form. `options` are the values of a choice with their texts."""
 
@@ -127,6 +131,8 @@ async def _apply(call: Call, action: Action, sent: Sent, form: Sent) -> Answer:
     key, refused, preview = validate_key(form.get("key", "")), None, None
     try:
         preview = await action.preview(call, sent)
+    except Unchanged:
+        return redirect(add_parameter(_back(call, action), done=action.done))
     except (AlreadyExists, Conflict, NotEmpty, BadRequest, NotFound) as error:
         refused = error
     if preview and preview.typed and form.get("typed", "").strip() != preview.typed:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from sandur.errors import BadRequest, Conflict
-from sandur.server.ui.actions.steps import Change, Field, Sent
+from sandur.server.ui.actions.steps import Change, Field, Sent, Unchanged
 
 PROPERTIES_HINT: Final = "One line for each: key = value. A line that you remove removes the property."
 _LINES_MAX: Final = 1_000
@@ -83,6 +83,6 @@ def sent_properties(properties: Mapping[str, str], sent: Sent) -> tuple[tuple[Ch
     after = parse_properties(sent.get("properties", ""))
     changes = property_changes(before, after)
     if not changes:
-        raise BadRequest("Nothing changes: the properties are already like this.")
+        raise Unchanged("Nothing changes: the properties are already like this.")
     check_base(sent, digest_of(before), "The properties")
     return changes, after

@@ -21,7 +21,7 @@ from sandur.operations.tables.views import commit_view, create_view, load_view
 from sandur.server.context import Call
 from sandur.server.ui.actions.containers import namespace_place
 from sandur.server.ui.actions.objects import object_place
-from sandur.server.ui.actions.steps import Action, Change, Field, Preview, Sent
+from sandur.server.ui.actions.steps import Action, Change, Field, Preview, Sent, Unchanged
 from sandur.server.ui.actions.texts import check_base
 from sandur.server.ui.links import object_link
 from sandur.server.ui.pages.data import namespace_of
@@ -136,7 +136,6 @@ async def _edit_fields(call: Call, sent: Sent) -> tuple[Field, ...]:
 
 def _next_version(call: Call, metadata: ViewMetadata, sent: Sent) -> tuple[tuple[Change, ...], ViewCommit]:
     now = metadata.current_version
-    check_base(sent, str(now.version_id), "The view")
     changes, representations = [], []
     for place, one in enumerate(now.representations):
         sql = sent.get(_field_name(place), one.sql or "").strip().replace("\r\n", "\n")
@@ -149,13 +148,15 @@ def _next_version(call: Call, metadata: ViewMetadata, sent: Sent) -> tuple[tuple
     updates: list[u.SetCurrentViewVersion | u.AddViewVersion | u.AddSchema] = []
     schema_id = now.schema_id
     if columns := sent.get("columns", "").strip():
-        schema = Schema(fields=iceberg_fields(parse_column_list(columns)))
-        before = ", ".join(field.name for field in metadata.current_schema.fields)
-        changes.append(Change("columns", before, ", ".join(field.name for field in schema.fields)))
-        updates.append(u.AddSchema(schema=schema))
-        schema_id = u.LAST_ADDED
+        schema, current = Schema(fields=iceberg_fields(parse_column_list(columns))), metadata.current_schema.fields
+        if schema.fields != current:
+            before, after = (", ".join(field.name for field in fields) for fields in (current, schema.fields))
+            changes.append(Change("columns", before, after))
+            updates.append(u.AddSchema(schema=schema))
+            schema_id = u.LAST_ADDED
     if not changes:
-        raise BadRequest("Nothing changes.")
+        raise Unchanged("Nothing changes: the view is already like this.")
+    check_base(sent, str(now.version_id), "The view")
     version = msgspec.structs.replace(
         now,
         version_id=now.version_id + 1,
