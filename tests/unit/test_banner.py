@@ -39,8 +39,15 @@ def test_the_banner_prints_how_to_activate_an_inactive_environment() -> None:
 
     text = printed.getvalue()
     assert "\n  source '/home/me/my tools/bin/activate'\n" in text
-    assert text.index("source ") < text.index("/ui\n") < text.index("store") < text.index("PyIceberg")
+    assert text.index("/ui\n") < text.index("store") < text.index("source ") < text.index("PyIceberg")
     assert "source " not in banner_text(Settings())
+
+
+def test_the_address_of_the_ui_is_the_first_that_is_printed() -> None:
+    printed = io.StringIO()
+    show_banner(Console(file=printed), Settings(), "http://h:1", activation=Path("/bin/activate"))
+
+    assert [line.strip() for line in printed.getvalue().splitlines()][1] == "web UI         http://h:1/ui"
 
 
 def test_the_banner_prints_the_settings() -> None:

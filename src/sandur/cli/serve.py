@@ -33,11 +33,11 @@ def show_banner(
 ) -> None:
     """Print the banner; `activation` is the script of an inactive virtual environment, or None."""
     console.print(Text(f"Sandur {__version__}", style="bold"), Text("one catalog, nothing but object storage"))
-    if activation:
-        console.print(Text("In another terminal, first", style="bold cyan"))
-        console.print(Text(f"  source {shlex.quote(str(activation))}\n"), soft_wrap=True)
     for name, value in _facts(settings, url, grpc_port).items():
         console.print(Text(f"  {name:<15}", style="dim"), Text(value), sep="", soft_wrap=True)
+    if activation:
+        console.print(Text("\nIn another terminal, first", style="bold cyan"))
+        console.print(Text(f"  source {shlex.quote(str(activation))}"), soft_wrap=True)
     for engine, lines in recipes(url, settings).items():
         console.print(Text(f"\n{engine}", style="bold cyan"))
         for line in lines:
