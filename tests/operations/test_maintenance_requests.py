@@ -120,7 +120,7 @@ async def test_the_plan_takes_requests_up_and_assumes_one_for_a_dry_run(cluster:
     await publish(cluster.store, {"table_health": rows}, published_ms=1)
 
     planned = await plan_run(lake)
-    assumed = await plan_run(lake, within="main.a.other", requested=found.uuid)
+    assumed = await plan_run(lake, within="main.a.other", is_requested=True)
 
     assert {one.health.name for one in planned.plan.work} == {"orders"}
     assert list(planned.requests) == [asked.uuid]

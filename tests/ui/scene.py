@@ -92,6 +92,7 @@ class Scene:
             "/ui/policies?type=catalog&name=main",
             "/ui/server",
             "/ui/me",
+            "/ui/dropped/main",
         ]
 
 
@@ -100,7 +101,7 @@ async def forms(client: httpx.AsyncClient, scene: Scene) -> dict[str, str]:
     patterns = {route.path: re.sub(r"\{\w+\}", "[^/]+", route.path) for route in ACTION_ROUTES}
     found: dict[str, str] = {}
     for page in scene.pages():
-        if "/ui/data/" in page and "?" not in page:
+        if page.startswith(("/ui/data/", "/ui/dropped/")) and "?" not in page:
             for link in parse((await client.get(page)).text).links():
                 path = link.partition("?")[0].removeprefix("/ui")
                 found |= {route: link for route, pattern in patterns.items() if re.fullmatch(pattern, path)}
@@ -112,11 +113,13 @@ async def make_scene(client: httpx.AsyncClient, store: ObjectStore, *, subscribe
     for levels in ([LEVEL], [LEVEL, f"eu {EVIL}"], ["plain"]):
         body = {"namespace": levels, "properties": {f"k {EVIL}": EVIL}}
         (await client.post("/v1/main/namespaces", json=body)).raise_for_status()
-    made = await _made(client, f"{REST}/tables", {"name": TABLE, "schema": _schema(), "properties": {EVIL: EVIL}})
+    whole = {"name": TABLE, "schema": _schema(), "properties": {EVIL: EVIL}, **_order()}
+    made = await _made(client, f"{REST}/tables", whole)
     other = await _made(client, f"{REST}/tables", {"name": OTHER, "schema": _schema()})
     await _commits(client, made["metadata"])
     await _made(client, f"{REST}/views", {**create_view(VIEW, EVIL), "properties": {"comment": EVIL}})
     await _unity_objects(client)
+    await _what_waits(client)
     table, daily = made["metadata"]["table-uuid"], other["metadata"]["table-uuid"]
     subscription = ""
     if subscribes:
@@ -138,6 +141,30 @@ def _schema() -> dict[str, Any]:
         {"id": 2, "name": f"c {EVIL}", "type": "string", "required": False},
     ]
     return {"type": "struct", "schema-id": 0, "fields": fields}
+
+
+def _order() -> dict[str, Any]:
+    """A partitioning and a sort order by the column with markup."""
+    field = {"source-id": 2, "transform": "identity"}
+    return {
+        "partition-spec": {"spec-id": 0, "fields": [{**field, "field-id": 1_000, "name": f"p {EVIL}"}]},
+        "write-order": {"order-id": 1, "fields": [{**field, "direction": "asc", "null-order": "nulls-first"}]},
+    }
+
+
+async def _what_waits(client: httpx.AsyncClient) -> None:
+    """A dropped table, one that waits for its first commit, a request of maintenance, and texts of a catalog."""
+    gone = f"gone {EVIL}"
+    await _made(client, f"{REST}/tables", {"name": gone, "schema": _schema()})
+    (await client.delete(f"{REST}/tables/{segment(gone)}")).raise_for_status()
+    await _made(client, f"{REST}/tables", {"name": f"staged {EVIL}", "schema": _schema(), "stage-create": True})
+    texts = {"comment": EVIL, "properties": {EVIL: EVIL}}
+    (await client.patch(f"{UNITY}/catalogs/main", json=texts)).raise_for_status()
+    name = full_name_of(Identifier("main", (LEVEL,), TABLE))
+    other = full_name_of(Identifier("main", (LEVEL,), OTHER))
+    await _made(client, f"{OWN}/maintenance/requests/{segment(other)}", {})
+    tags = {"set": {"pii": EVIL}, "column": f"c {EVIL}"}
+    (await client.patch(f"{OWN}/tags/table/{segment(name)}", json=tags)).raise_for_status()
 
 
 async def _commits(client: httpx.AsyncClient, metadata: Mapping[str, Any]) -> None:

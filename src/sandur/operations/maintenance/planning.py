@@ -1,6 +1,6 @@
 """The plan of a maintenance run, from the health that was published last and from what earlier runs did."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sandur.catalog.maintenance.health import Operation, TableHealth
@@ -46,16 +46,18 @@ async def plan_run(
     within: str = "",
     is_dry: bool = False,
     before: RunEnd | None = None,
-    requested: str = "",
+    is_requested: bool = False,
     refuses_own: str = "",
 ) -> PlannedRun:
     """The plan of a run that starts now; `within` is the name of a catalog, namespace or table, empty for all.
 
-    `requested` is the uuid of a table for which the plan assumes a request. `refuses_own` is why this run leaves system
-    tables alone; empty if it does not.
+    `is_requested`: as if just all of these tables were requested. `refuses_own` is why this run leaves system tables
+    alone; empty if it does not.
     """
     published = lake.feature(PublishedDatasets)
-    found, requests, manifest = await gather_all((_last_end(lake, before), list_requests(lake), published.manifest()))
+    found, requests, manifest = await gather_all(
+        (_last_end(lake, before), _requests(lake, is_assumed=is_requested), published.manifest())
+    )
     before, opened = found, {one.uuid: one for one in requests if one.is_open}
     table = within_name(await published.table(manifest, "table_health", _COLUMNS), within)
     pasts: dict[str, dict[Operation, Past]] = {}
@@ -64,7 +66,7 @@ async def plan_run(
     rows = table.to_pylist()
     left = [row for row in rows if refuses_own and is_system(lake, row["catalog"], row["namespace"])]
     states = [
-        state_of(row, pasts.get(row["uuid"]))._replace(is_requested=row["uuid"] in opened or row["uuid"] == requested)
+        state_of(row, pasts.get(row["uuid"]))._replace(is_requested=is_requested or row["uuid"] in opened)
         for row in rows
         if not (refuses_own and is_system(lake, row["catalog"], row["namespace"]))
     ]
@@ -81,6 +83,10 @@ async def plan_run(
     by_uuid = {one.health.uuid: one for one in states}
     taken = {uuid: opened[uuid] for uuid in opened.keys() & by_uuid.keys()}
     return PlannedRun(plan, by_uuid, before, manifest.published_ms, taken)
+
+
+async def _requests(lake: Lake, *, is_assumed: bool) -> Sequence[MaintenanceRequest]:
+    return () if is_assumed else await list_requests(lake)
 
 
 async def _last_end(lake: Lake, before: RunEnd | None) -> RunEnd:

@@ -52,11 +52,12 @@ async def load_plan(lake: Lake, *, within: str = "", limit: int = ROWS_MAX) -> P
     )
 
 
-async def load_request_plan(lake: Lake, identifier: Identifier, uuid: str) -> PlanReport:
-    """What the next run would do to a table if its maintenance were requested now. The caller may change it."""
-    planned = await plan_run(lake, within=full_name_of(identifier), requested=uuid)
-    rows = [row for row in plan_rows(planned.plan) if row["uuid"] == uuid]
-    return PlanReport(published_ms=planned.published_ms, rows=rows)
+async def load_request_plan(lake: Lake, identifier: Identifier) -> PlanReport:
+    """What the next run would do if maintenance of the table were requested now; the caller authorizes, and selects
+    the rows of the uuid that the name has.
+    """
+    planned = await plan_run(lake, within=full_name_of(identifier), is_requested=True)
+    return PlanReport(published_ms=planned.published_ms, rows=plan_rows(planned.plan))
 
 
 async def load_requests(lake: Lake, *, within: str = "", limit: int = 100) -> OperationReport:
