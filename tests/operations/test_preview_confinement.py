@@ -62,7 +62,9 @@ def test_rows_cells_and_bytes_are_limited(locked: Locked) -> None:
     assert locked.rows("select repeat('x', 50)")["rows"] == [["x" * 20 + "…"]]
     few = locked.rows("select repeat('x', 20) from range(10)", bytes_max=100)
     assert (len(few["rows"]), few["is_cut"]) == (4, True)
-    assert locked.rows("select 'nan'::double, [1, 2], {'a': 1}")["rows"] == [["nan", "[1, 2]", "{'a': 1}"]]
+    assert locked.rows("select 'nan'::double, [1, 2], {'a': 1}")["rows"] == [["nan", "[1, 2]", '{"a": 1}']]
+    nested = locked.rows("select {'a': [date '2026-01-01', null]}, map {'k': 'Þ'}")["rows"]
+    assert nested == [['{"a": ["2026-01-01",…', '{"k": "Þ"}']]
 
 
 @pytest.mark.parametrize(

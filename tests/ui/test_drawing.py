@@ -104,6 +104,18 @@ def test_a_branch_has_a_lane_of_its_own() -> None:
     assert drawn.links() == ["#1", "#2", "#3"]
 
 
+def test_the_names_of_branches_and_tags_do_not_overlap() -> None:
+    names = ("quarter-1", "audit", "", "main, release-2026")
+    dots = [SnapshotDot(place, place - 1, f"#{place}", "", (name,) if name else ()) for place, name in enumerate(names)]
+    drawn = parse(str(snapshot_graph(dots, [3], label="snapshots")))
+
+    texts = sorted((float(one.attributes["x"]), one.text) for one in drawn.every("text"))
+    ends = [x + 7 * len(text) for x, text in texts]
+    assert len(texts) == 3
+    assert all(end <= start for end, (start, _) in zip(ends, texts[1:], strict=False))
+    assert ends[-1] <= float(drawn.one("svg").attributes["width"])
+
+
 @pytest.mark.parametrize(
     ("size", "text"),
     [(None, "–"), (0, "0 B"), (999, "999 B"), (1_000, "1.0 kB"), (9_960, "10 kB"), (999_999, "1.0 MB"), (-5, "-5 B")],
@@ -134,6 +146,11 @@ def test_times_beyond_the_calendar_are_shown_as_its_end() -> None:
         ("year", 56, "2026"),
         ("hour", 490_896, "2026-01-01 00h"),
         ("day", 1 << 40, str(1 << 40)),
+        ("date", 20_454, "2026-01-01"),
+        ("date", 1 << 40, str(1 << 40)),
+        ("timestamp", 1_767_225_600_000_001, "2026-01-01 00:00:00.000001"),
+        ("timestamptz", -1_000_000, "1969-12-31 23:59:59"),
+        ("timestamp", 1 << 62, str(1 << 62)),
         ("identity", b"IS", "IS"),
         ("identity", b"\xff\x00", "ff00"),
         ("identity", None, "null"),

@@ -146,10 +146,10 @@ async def _iceberg_files(lake: Lake, identifier: Identifier, metadata: TableMeta
 
 
 def manifest_rows(
-    manifest: "ManifestFile", columns: "ManifestColumns", spec: PartitionSpec | None
+    manifest: "ManifestFile", columns: "ManifestColumns", spec: PartitionSpec | None, metadata: TableMetadata
 ) -> Iterator[FileRow]:
     """The files of a manifest."""
-    partitions = _partition_texts(columns, spec)
+    partitions = _partition_texts(columns, spec, metadata)
     values = zip(
         columns.column("file_path").to_pylist(),
         columns.column("file_size_in_bytes").to_pylist(),
@@ -171,30 +171,35 @@ def manifest_rows(
 _EQUALITY: Final = 2
 
 
-def _partition_texts(columns: "ManifestColumns", spec: PartitionSpec | None) -> Sequence[str]:
+def _partition_texts(columns: "ManifestColumns", spec: PartitionSpec | None, metadata: TableMetadata) -> Sequence[str]:
     """The partition of each file, such as `day=2026-01-31, country=IS`."""
     fields = [
         field for field in (spec.fields if spec else ()) if columns.has(f"{scan_columns.PARTITION}{field.field_id}")
     ]
     values = [columns.column(f"{scan_columns.PARTITION}{field.field_id}").to_pylist() for field in fields]
+    types = scan_manifests.partition_types(spec, metadata.schemas) if spec else {}
+    kinds = [
+        kind.name if field.transform == "identity" and (kind := types.get(field.field_id or 0)) else field.transform
+        for field in fields
+    ]
     return [
         ", ".join(
-            f"{field.name}={partition_text(field.transform, column[place])}"
-            for field, column in zip(fields, values, strict=True)
+            f"{field.name}={partition_text(kind, column[place])}"
+            for field, kind, column in zip(fields, kinds, values, strict=True)
         )
         for place in range(columns.count)
     ]
 
 
-def partition_text(transform: str, value: object) -> str:
-    """A partition value as people read it."""
+def partition_text(kind: str, value: object) -> str:
+    """A partition value as people read it. `kind` is the transform; the type of the column if that is `identity`."""
     if isinstance(value, bytes):  # Manifests have texts as bytes, too.
         text = value.decode("utf-8", "replace")
         return text if text.isprintable() and "\ufffd" not in text else value.hex()
     if not isinstance(value, int) or isinstance(value, bool):
         return "null" if value is None else str(value)
     try:
-        return _TIMES.get(transform, str)(value)
+        return _TIMES.get(kind, str)(value)
     except (OverflowError, ValueError):
         return str(value)
 
@@ -203,8 +208,15 @@ def _day(days: int) -> str:
     return (_EPOCH + dt.timedelta(days=days)).isoformat()
 
 
+def _instant(micros: int) -> str:
+    return (dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=micros)).isoformat(" ")  # noqa: DTZ001 - as the column
+
+
 _TIMES: Final[Mapping[str, Callable[[int], str]]] = {
     "day": _day,
+    "date": _day,
+    "timestamp": _instant,
+    "timestamptz": _instant,
     "month": lambda months: f"{1970 + months // 12:04d}-{months % 12 + 1:02d}",
     "year": lambda years: str(1970 + years),
     "hour": lambda hours: f"{_day(hours // 24)} {hours % 24:02d}h",
@@ -348,6 +360,6 @@ async def _files_of(
     specs = {spec.spec_id or 0: spec for spec in metadata.specs}
     files: dict[str, FileRow] = {}
     async for manifest, columns in manifests.each(chosen[:MANIFESTS_MAX]):
-        rows = manifest_rows(manifest, columns, specs.get(manifest.partition_spec_id))
+        rows = manifest_rows(manifest, columns, specs.get(manifest.partition_spec_id), metadata)
         files |= {row.path: row for row in rows}
     return files

@@ -157,6 +157,8 @@ def _cell(value: object, chars_max: int) -> object:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, bytes | bytearray | memoryview):
         value = bytes(value[: chars_max // 2 + 1]).hex()
+    if isinstance(value, dict | list):
+        value = json.dumps(value, default=str, ensure_ascii=False)
     text = value if isinstance(value, str) else str(value)
     return text if len(text) <= chars_max else f"{text[:chars_max]}…"
 

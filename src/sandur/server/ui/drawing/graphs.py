@@ -20,6 +20,9 @@ _TIP: Final = 8
 _DOT_GAP: Final = 44
 _LANE_HEIGHT: Final = 46
 _REF_CHARS: Final = 14
+_REF_GAP: Final = 14
+_CHAR_WIDTH: Final = 7
+"""A little more than most characters take, so that names of neighbours do not overlap."""
 
 
 class GraphNode(NamedTuple):
@@ -107,17 +110,19 @@ def _edge(edge: GraphEdge, at: Mapping[str, tuple[int, float]]) -> Markup:
     bend = max(40.0, abs(x2 - x1) / 2)
     path = f"M{x1} {y1:.1f}C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {x2 - _TIP} {y2:.1f}"
     tip = f"M{x2} {y2:.1f}l{-_TIP} -4v8z"
-    return Markup('<path class="edge {0}" d="{1}"><title>{2}</title></path><path class="tip {0}" d="{3}"/>').format(
-        edge.style, path, edge.text, tip
-    )
+    return Markup(
+        '<path class="edge {0}" data-from="{4}" data-to="{5}" d="{1}"><title>{2}</title></path>'
+        '<path class="tip {0}" data-from="{4}" data-to="{5}" d="{3}"/>'
+    ).format(edge.style, path, edge.text, tip, edge.source, edge.target)
 
 
 def _box(node: GraphNode, x: float, y: float) -> Markup:
     box = Markup(
-        '<g class="node {}"><title>{}</title><rect x="{}" y="{}" width="{}" height="{}" rx="5"/>'
+        '<g class="node {}" data-node="{}"><title>{}</title><rect x="{}" y="{}" width="{}" height="{}" rx="5"/>'
         '<text x="{}" y="{}">{}</text></g>'
     ).format(
         node.style,
+        node.id,
         node.text,
         x,
         f"{y:.1f}",
@@ -168,10 +173,14 @@ def snapshot_graph(dots: Sequence[SnapshotDot], heads: Sequence[int], *, label: 
     if not shown:
         return Markup("")
     lanes = lanes_of(shown, heads)
-    at = {
-        dot.id: (_MARGIN + 16 + place * _DOT_GAP, 44 + lanes[dot.id] * _LANE_HEIGHT) for place, dot in enumerate(shown)
-    }
-    width = 2 * _MARGIN + len(shown) * _DOT_GAP + 90
+    at: dict[int, tuple[int, int]] = {}
+    x, taken = _MARGIN + 16 - _DOT_GAP, 0
+    for dot in shown:
+        names = _ref_text(dot)
+        x = max(x + _DOT_GAP, taken + _REF_GAP if names else 0)
+        at[dot.id] = (x, 44 + lanes[dot.id] * _LANE_HEIGHT)
+        taken = x + len(names) * _CHAR_WIDTH if names else taken
+    width = max(x, taken) + 2 * _MARGIN
     height = 68 + max(lanes.values()) * _LANE_HEIGHT
     drawn = []
     for dot in shown:
@@ -188,11 +197,15 @@ def _dot(dot: SnapshotDot, x: int, y: int) -> Markup:
     circle = Markup('<a href="{}"><g class="dot{}"><title>{}</title><circle cx="{}" cy="{}" r="7"/></g></a>').format(
         dot.link, "" if dot.is_current else " other", dot.text, x, y
     )
-    names = ", ".join(cut_text(ref, _REF_CHARS) for ref in dot.refs)
+    names = _ref_text(dot)
     if not names:
         return circle
-    label = Markup('<g class="dot"><text x="{}" y="{}">{}</text></g>').format(x - 6, y - 13, cut_text(names, 40))
+    label = Markup('<g class="dot"><text x="{}" y="{}">{}</text></g>').format(x - 6, y - 13, names)
     return circle + label
+
+
+def _ref_text(dot: SnapshotDot) -> str:
+    return cut_text(", ".join(cut_text(ref, _REF_CHARS) for ref in dot.refs), 40)
 
 
 def _svg(label: str, width: float, height: float, drawn: Collection[Markup]) -> Markup:
