@@ -11,7 +11,7 @@ from tests.server.conftest import Catalogs
 from tests.server.logins import SECURED, bearer, make_principal
 from tests.server.requests import create_table
 from tests.ui.html import parse
-from tests.ui.scene import DATA, EVIL, LEVEL, TABLE, TABLE_PAGE, Scene, make_scene, segment
+from tests.ui.scene import DATA, EVIL, LEVEL, TABLE, TABLE_PAGE, VIEW, Scene, make_scene, segment
 
 OWN = "/api/sandur/v1"
 
@@ -83,16 +83,34 @@ async def test_a_guest_sees_nothing_that_it_has_no_right_to(place: Place) -> Non
     }
 
 
-async def test_hidden_and_missing_tables_look_alike(place: Place) -> None:
-    hidden = await place.get(TABLE_PAGE)
-    missing = await place.get(f"{DATA}/tables/{segment('x' * len(TABLE))}")
+ACTIONS = f"/ui/actions/drop-table/main/{segment(LEVEL)}"
 
-    texts = []
-    for answer in (hidden, missing):
-        main = parse(answer.text).one("main").text
-        texts.append(main.replace(TABLE, "NAME").replace("x" * len(TABLE), "NAME"))
+
+@pytest.mark.parametrize(
+    ("folder", "name", "part"),
+    [
+        ("/ui/data/main", LEVEL, ""),
+        *((f"{DATA}/tables", TABLE, part) for part in ("", "/snapshots", "/timeline", "/diff", "/files", "/preview")),
+        *((f"{DATA}/tables", TABLE, part) for part in ("/health", "/grants", "/versions/0")),
+        *((f"{DATA}/views", VIEW, part) for part in ("", "/timeline", "/grants")),
+        *((f"/ui/data/main/plain/{kind}s", kind[0], "") for kind in ("volume", "function", "model")),
+        ("/ui/data/main/plain/tables", "d", "/files"),
+        (ACTIONS, TABLE, ""),
+    ],
+    ids=lambda value: str(value).replace(segment(EVIL), "").replace(EVIL, ""),
+)
+async def test_what_is_hidden_looks_like_what_is_missing(place: Place, folder: str, name: str, part: str) -> None:
+    hidden = await place.get(f"{folder}/{segment(name)}{part}")
+    missing = await place.get(f"{folder}/{segment('none')}{part}")
+
+    texts = [
+        parse(answer.text).one("main").text.replace(f"plain.{one}", "NAME").replace(f"{LEVEL}.{one}", "NAME")
+        for answer, one in ((hidden, name), (missing, "none"))
+    ]
     assert (hidden.status_code, missing.status_code) == (404, 404)
-    assert texts[0] == texts[1]
+    assert texts[0].replace(f": {LEVEL}", ": NAME") == texts[1].replace(": none", ": NAME")
+    kind = next((one for one in ("volume", "function", "model", "view") if f"/{one}s" in folder), "")
+    assert part or texts[1].removeprefix("Not found ").lower().startswith(kind)
 
 
 async def test_a_refusal_says_which_privilege_is_missing_and_who_grants_it(place: Place) -> None:

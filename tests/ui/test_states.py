@@ -12,7 +12,7 @@ from sandur.catalog.security.privileges import OPEN
 from sandur.errors import Busy, Conflict, Expired, OutcomeUnknown, SandurError, Unavailable, Unsupported
 from sandur.server.app import App, Dialect, Route, Router
 from sandur.server.context import Call
-from sandur.server.http import Answer
+from sandur.server.http import Answer, Refused
 from sandur.server.serve import build
 from sandur.server.ui.routes import UI
 from sandur.settings import Settings
@@ -201,7 +201,7 @@ async def test_when_the_store_is_down_the_page_has_the_request_id_and_a_way_back
     await make_table(client)
     store.is_broken = True
 
-    for path in ("/ui", TABLE, f"{TABLE}/timeline", "/ui/search?q=a", "/ui/jobs"):
+    for path in ("/ui", TABLE, f"{TABLE}/timeline", "/ui/search?q=a", "/ui/jobs", "/ui/server", "/ui/policies"):
         answer = await client.get(path, headers={"X-Request-Id": "request-7"})
         main = parse(answer.text).one("main")
 
@@ -235,6 +235,70 @@ async def test_every_kind_of_failure_has_a_page(error: Exception, status: int, w
     if not isinstance(error, SandurError):
         assert "a mistake" not in answer.text
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+
+
+@pytest.mark.parametrize(
+    ("size", "status", "title", "words"),
+    [(300, 413, "This is too large", "send less"), (3, 403, "You may not do this", "open the page again")],
+    ids=["large", "small"],
+)
+async def test_a_form_that_is_too_large_has_a_page(
+    catalogs: Catalogs, size: int, status: int, title: str, words: str
+) -> None:
+    client = await catalogs.open(MemoryStore(), request_bytes_max=1_000)
+    form = {"name": "eu", "comment": "x" * size * 10}
+    answer = await client.post("/ui/actions/create-namespace/main", data=form, headers={"Origin": "http://localhost"})
+
+    page = parse(answer.text)
+    assert (answer.status_code, page.one("h1").text) == (status, title)
+    assert words in page.one("main").text
+
+
+@pytest.mark.parametrize(("status", "title"), [(408, "The server is busy"), (429, "The server is busy")])
+async def test_a_request_that_is_refused_for_now_says_to_try_again(status: int, title: str) -> None:
+    answer = await failing(Refused(status, "Too much at once"))
+
+    page = parse(answer.text)
+    assert (answer.status_code, page.one("h1").text) == (status, title)
+    assert "Try again in a moment" in page.one("main").text
+
+
+async def test_an_address_without_a_page_says_so_in_plain_words(client: httpx.AsyncClient) -> None:
+    page = await get(client, "/ui/none", 404)
+
+    assert page.text.startswith("Not found This server has no page at /ui/none")
+    assert "route" not in page.text
+
+
+async def test_versions_that_nobody_knows_are_marked_in_the_timeline(catalogs: Catalogs) -> None:
+    """The log names versions 3 and 4, and version 0 was published: 1 and 2 are missing."""
+    store = MemoryStore()
+    client = await catalogs.open(store)
+    uuid = (await make_table(client, properties={"write.metadata.previous-versions-max": "1"}))["table-uuid"]
+    for value in ("1", "2", "3", "4"):
+        (await client.post("/v1/namespaces/ns/tables/t", json=set_properties(a=value))).raise_for_status()
+    at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    known = {"table_uuid": uuid, "committed_at": at, "lineage": "declared", "quality": "checked"}
+    rows = [{**known, "version": 0, "source": "pipeline", "principal": "etl", "client": "Spark"}]
+    await publish(store, {"timeline": rows}, published_ms=1)
+
+    page = await get(client, f"{TABLE}/timeline")
+
+    rows_shown = page.one("table", class_="dense").rows()
+    assert [row[0][:40] for row in rows_shown] == ["4", "3", "2 versions in between are not known: the", "0"]
+    oldest = rows_shown[-1]
+    assert oldest[2:4] == ["▶ pipeline", "etl Spark"]
+    assert oldest[9] == "declared checked"
+
+
+async def test_a_table_with_one_version_has_no_slider(client: httpx.AsyncClient) -> None:
+    await make_table(client)
+    one = await get(client, f"{TABLE}/timeline")
+    (await client.post("/v1/namespaces/ns/tables/t", json=set_properties(a="1"))).raise_for_status()
+    two = await get(client, f"{TABLE}/timeline")
+
+    assert [len(list(page.every("input", id="at"))) for page in (one, two)] == [0, 1]
+    assert one.one("section", id="version").one("h2").text == "Version 0"
 
 
 async def failing(error: Exception) -> httpx.Response:

@@ -11,6 +11,7 @@ from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.sort_order import SortOrder
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.types import FieldType, ListType, MapType, StructType, primitive
+from sandur.iceberg.updates import ViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.splicing import encode
 
@@ -20,6 +21,7 @@ _TOTALS: Final[Mapping[str, str]] = {
     "total-delete-files": "delete_files",
     "total-files-size": "bytes",
 }
+_VIEW_VERSIONS_MAX: Final = 50
 _SQL_TYPES: Final[Mapping[str, str]] = {
     "long": "bigint",
     "timestamptz": "timestamp",
@@ -86,8 +88,16 @@ class TableSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     totals: Totals = Totals()
 
 
+class ViewText(msgspec.Struct, frozen=True, kw_only=True):
+    """The SQL of one version of a view, by dialect."""
+
+    version: int
+    at_ms: int
+    sql: dict[str, str]
+
+
 class ViewSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A view: its columns, and its SQL in each dialect."""
+    """A view: its columns, its SQL in each dialect, and that of its other versions, newest first."""
 
     view_id: str
     location: str
@@ -98,6 +108,7 @@ class ViewSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     sql: dict[str, str] = {}
     default_catalog: str = ""
     default_namespace: tuple[str, ...] = ()
+    others: tuple[ViewText, ...] = ()
 
 
 def summarize_table(metadata: TableMetadata, *, version: int = 0) -> TableSummary:
@@ -131,10 +142,19 @@ def summarize_view(metadata: ViewMetadata) -> ViewSummary:
         versions=len(metadata.versions_by_id),
         columns=column_rows(metadata.current_schema),
         properties=dict(metadata.properties),
-        sql={one.dialect or "": one.sql for one in version.representations if one.sql is not None},
+        sql=_sql_of(version),
         default_catalog=version.default_catalog or "",
         default_namespace=version.default_namespace,
+        others=tuple(
+            ViewText(version=one.version_id, at_ms=one.timestamp_ms, sql=_sql_of(one))
+            for one in sorted(metadata.versions, key=lambda one: -one.version_id)[:_VIEW_VERSIONS_MAX]
+            if one.version_id != version.version_id
+        ),
     )
+
+
+def _sql_of(version: ViewVersion) -> dict[str, str]:
+    return {one.dialect or "": one.sql for one in version.representations if one.sql is not None}
 
 
 def column_rows(schema: Schema) -> tuple[ColumnRow, ...]:

@@ -178,9 +178,12 @@ async def describe_namespace(lake: Lake, namespace: Namespace) -> Description:
     )
 
 
-async def describe_object(lake: Lake, identifier: Identifier) -> Description:
-    """The object under a name, of any kind, if the caller may read it; its content needs the right of its kind."""
-    missing = name_not_found(identifier, "table")
+async def describe_object(lake: Lake, identifier: Identifier, *, expected: Kind = "table") -> Description:
+    """The object under a name, of any kind, if the caller may read it; its content needs the right of its kind.
+
+    `expected` is the kind that an error names.
+    """
+    missing = name_not_found(identifier, expected)
     found = await resolve_authorized(
         lake, identifier, lambda _: True, missing=missing, situation=lambda one: one.name.value.kind
     )
@@ -241,6 +244,7 @@ def _described_delta(plain: Description, table: DeltaTable) -> Description:
         location=table.location,
         properties=table.properties,
         table=summary,
+        info={"table_type": table.table_type},
         ddl=delta_ddl(plain.name, table),
     )
 

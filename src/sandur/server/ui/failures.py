@@ -20,6 +20,7 @@ _STATES: Final = {
     "login": "Log in to see this page",
     "forbidden": "You may not do this",
     "missing": "Not found",
+    "large": "This is too large",
     "conflict": "It has changed in the meantime",
     "unsupported": "This server does not do this",
     "busy": "The server is busy",
@@ -47,7 +48,7 @@ ERRORS: Final = ErrorMap(
         errors.OutcomeUnknown: Rule(500, "unknown"),
         Exception: Rule(500, "broken"),
     },
-    refusals={400: "invalid", 401: "login", 403: "forbidden", 404: "missing"},
+    refusals={401: "login", 403: "forbidden", 404: "missing", 408: "busy", 413: "large", 429: "busy"},
     other_refusal="invalid",
     encode=encode_problem,
 )

@@ -13,7 +13,7 @@ from sandur.operations.lake import Lake
 from sandur.server.context import Call
 from sandur.server.http import CONTENT_TYPE, NO_STORE, Answer, Headers, header_name
 from sandur.server.ui import texts
-from sandur.server.ui.actions.menu import catalog_actions, namespace_actions, object_actions
+from sandur.server.ui.actions.menu import catalog_actions, namespace_actions, object_actions, workspace_actions
 from sandur.server.ui.links import named_action_link, page_link
 from sandur.server.ui.static_files import static_answer, static_files
 
@@ -166,6 +166,7 @@ def _environment() -> Environment:
         namespace_actions=namespace_actions,
         object_action=named_action_link,
         object_actions=object_actions,
+        workspace_actions=workspace_actions,
     )
     return environment
 

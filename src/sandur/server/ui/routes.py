@@ -1,5 +1,7 @@
 """The routes of the web UI, with what each page needs. A page needs what the same operation of the other APIs needs."""
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from sandur.catalog.security.privileges import AUTHENTICATED, OPEN, READ_GRANTS
@@ -18,17 +20,25 @@ from sandur.server.needs import (
 )
 from sandur.server.ui.actions.routes import ACTION_ROUTES
 from sandur.server.ui.failures import ERRORS, failure_page
+from sandur.server.ui.links import FOLDERS
 from sandur.server.ui.pages import data, login, objects, tables, workspace
 from sandur.server.ui.renderer import load_static_file
 from sandur.server.ui.sessions import signed_in
+from sandur.server.ui.views.data import KINDS
 
 _CATALOG: Final = "/data/{catalog}"
 _NAMESPACE: Final = _CATALOG + "/{namespace}"
 _TABLE: Final = _NAMESPACE + "/tables/{name}"
 _VIEW: Final = _NAMESPACE + "/views/{name}"
-_VOLUME: Final = _NAMESPACE + "/volumes/{name}"
-_FUNCTION: Final = _NAMESPACE + "/functions/{name}"
-_MODEL: Final = _NAMESPACE + "/models/{name}"
+
+
+def _of_every_kind() -> Iterator[Route]:
+    for kind in KINDS:
+        path, shown = f"{_NAMESPACE}/{FOLDERS[kind]}/{{name}}", f"show{kind.capitalize()}"
+        yield Route("GET", path, shown, partial(objects.show_object, kind=kind), DESCRIBE_OBJECT)
+        grants = partial(objects.show_grants, kind=kind)
+        yield Route("GET", f"{path}/grants", f"{shown}Grants", grants, READ_GRANTS)
+
 
 ROUTES: Final = (
     Route("GET", "/", "showHome", data.show_home, LIST_CATALOGS),
@@ -50,7 +60,7 @@ ROUTES: Final = (
     Route("GET", "/id/{uuid}", "showId", objects.show_id, AUTHENTICATED),
     Route("GET", _CATALOG, "showCatalog", data.show_catalog, SEE_CATALOG),
     Route("GET", _NAMESPACE, "showNamespace", data.show_namespace, SEE_NAMESPACE),
-    Route("GET", _TABLE, "showTable", objects.show_table, DESCRIBE_OBJECT),
+    *_of_every_kind(),
     Route("GET", _TABLE + "/snapshots", "showSnapshots", tables.show_snapshots, READ_TABLE),
     Route("GET", _TABLE + "/timeline", "showTimeline", tables.show_timeline, READ_TABLE),
     Route("GET", _TABLE + "/versions/{version}", "showVersion", tables.show_version, READ_TABLE),
@@ -58,18 +68,9 @@ ROUTES: Final = (
     Route("GET", _TABLE + "/files", "showFiles", tables.show_files, SCAN_TABLE),
     Route("GET", _TABLE + "/preview", "showPreview", tables.show_preview, READ_FILES),
     Route("GET", _TABLE + "/health", "showHealth", tables.show_health, READ_TABLE),
-    Route("GET", _TABLE + "/lineage", "showLineage", tables.show_lineage, SEE_METASTORE),
-    Route("GET", _TABLE + "/grants", "showTableGrants", objects.show_table_grants, READ_GRANTS),
-    Route("GET", _VIEW, "showView", objects.show_view, DESCRIBE_OBJECT),
+    Route("GET", _TABLE + "/lineage", "showLineage", partial(tables.show_lineage, kind="table"), SEE_METASTORE),
     Route("GET", _VIEW + "/timeline", "showViewTimeline", tables.show_timeline, READ_TABLE),
-    Route("GET", _VIEW + "/lineage", "showViewLineage", tables.show_view_lineage, SEE_METASTORE),
-    Route("GET", _VIEW + "/grants", "showViewGrants", objects.show_view_grants, READ_GRANTS),
-    Route("GET", _VOLUME, "showVolume", objects.show_volume, DESCRIBE_OBJECT),
-    Route("GET", _VOLUME + "/grants", "showVolumeGrants", objects.show_volume_grants, READ_GRANTS),
-    Route("GET", _FUNCTION, "showFunction", objects.show_function, DESCRIBE_OBJECT),
-    Route("GET", _FUNCTION + "/grants", "showFunctionGrants", objects.show_function_grants, READ_GRANTS),
-    Route("GET", _MODEL, "showModel", objects.show_model, DESCRIBE_OBJECT),
-    Route("GET", _MODEL + "/grants", "showModelGrants", objects.show_model_grants, READ_GRANTS),
+    Route("GET", _VIEW + "/lineage", "showViewLineage", partial(tables.show_lineage, kind="view"), SEE_METASTORE),
     *ACTION_ROUTES,
 )
 

@@ -91,11 +91,13 @@ _DURATION_UNITS: Final = {"D": "day", "TH": "hour", "TM": "minute", "TS": "secon
 
 
 def side_text(change: Change, side: Literal["before", "after"]) -> str:
-    """One side of a difference; totals as people read numbers."""
+    """One side of a difference; totals as people read numbers. A sign says what was removed or added in between."""
     text: str = change.before if side == "before" else change.after
-    if change.area != "total" or not text.isdecimal():
+    number = text.lstrip("+-")
+    if change.area != "total" or not number.isdecimal():
         return text
-    return bytes_text(int(text)) if change.name == "bytes" else count_text(int(text))
+    shown = bytes_text(int(number)) if change.name == "bytes" else count_text(int(number))
+    return shown if number == text else f"{shown} {'added' if text.startswith('+') else 'removed'}"
 
 
 def file_name(path: str) -> str:

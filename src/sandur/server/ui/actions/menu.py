@@ -16,6 +16,11 @@ class Choice(NamedTuple):
     is_dangerous: bool = False
 
 
+def workspace_actions() -> tuple[Choice, ...]:
+    chosen = (("grant", "Grants"), ("owner", "Owner"), ("policy", "Policy"))
+    return tuple(Choice(text, securable_action_link(action, *2 * ("metastore",))) for action, text in chosen)
+
+
 def catalog_actions(catalog: str) -> tuple[Choice, ...]:
     return (
         Choice("Create a namespace", page_link(f"/actions/create-namespace/{_quoted(catalog)}")),

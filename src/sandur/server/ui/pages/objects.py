@@ -27,30 +27,12 @@ _VERSIONS_SHOWN: Final = 200
 _READ_MODEL: Final = Needs("registered_model", privileges.EXECUTE)
 
 
-async def show_table(call: Call) -> Answer:
-    return await _show(call, "table")
-
-
-async def show_view(call: Call) -> Answer:
-    return await _show(call, "view")
-
-
-async def show_volume(call: Call) -> Answer:
-    return await _show(call, "volume")
-
-
-async def show_function(call: Call) -> Answer:
-    return await _show(call, "function")
-
-
-async def show_model(call: Call) -> Answer:
-    return await _show(call, "model")
-
-
-async def _show(call: Call, kind: Kind) -> Answer:
+async def show_object(call: Call, kind: Kind) -> Answer:
     """The overview of an object; an object of another kind has its own page."""
     identifier = identifier_of(call)
-    described, versions = await gather_all((describe_object(call.lake, identifier), _versions(call, kind)))
+    described, versions = await gather_all(
+        (describe_object(call.lake, identifier, expected=kind), _versions(call, kind))
+    )
     if described.kind != kind:
         return redirect(object_link(identifier, described.kind))
     if kind == "table":
@@ -69,27 +51,7 @@ async def _versions(call: Call, kind: Kind) -> Sequence[ModelVersion]:
     return ()
 
 
-async def show_table_grants(call: Call) -> Answer:
-    return await _show_grants(call, "table")
-
-
-async def show_view_grants(call: Call) -> Answer:
-    return await _show_grants(call, "view")
-
-
-async def show_volume_grants(call: Call) -> Answer:
-    return await _show_grants(call, "volume")
-
-
-async def show_function_grants(call: Call) -> Answer:
-    return await _show_grants(call, "function")
-
-
-async def show_model_grants(call: Call) -> Answer:
-    return await _show_grants(call, "model")
-
-
-async def _show_grants(call: Call, kind: Kind) -> Answer:
+async def show_grants(call: Call, kind: Kind) -> Answer:
     """Direct and inherited grants; with `principal`, what it may do and why."""
     identifier, principal = identifier_of(call), call.query.get("principal", "").strip()
     type_, name = TYPES[kind], full_name_of(identifier)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from sandur.catalog.identifiers import full_name_of
+from sandur.catalog.identifiers import Kind, full_name_of
 from sandur.errors import BadRequest, NotFound, Unavailable
 from sandur.operations.audit.search import time_of
 from sandur.operations.explore.files import load_file_changes, load_files
@@ -109,15 +109,7 @@ async def show_health(call: Call) -> Answer:
     return page(call, "health.html", health_view(identifier, detail, policy_link=policy_link))
 
 
-async def show_lineage(call: Call) -> Answer:
-    return await _show_lineage(call, "table")
-
-
-async def show_view_lineage(call: Call) -> Answer:
-    return await _show_lineage(call, "view")
-
-
-async def _show_lineage(call: Call, kind: str) -> Answer:
+async def show_lineage(call: Call, kind: Kind) -> Answer:
     identifier, as_of = identifier_of(call), call.query.get("at", "")
     depth = number(call, "depth") or 1
     if depth > DEPTH_MAX:

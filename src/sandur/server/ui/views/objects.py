@@ -108,14 +108,16 @@ _SHOWN_ALREADY: Final = frozenset(
     {
         *("name", "catalog_name", "schema_name", "full_name", "comment", "owner", "properties", "columns"),
         *("created_at", "created_by", "updated_at", "updated_by", "storage_location", "id", "routine_definition"),
-        *("volume_id", "function_id", "model_id", "model_name"),
+        *("volume_id", "function_id", "model_id", "model_name", "data_type"),
     }
 )
+
+_FIELDS: Final = {"input_params": "parameters", "return_params": "result columns", "full_data_type": "returns"}
 
 
 def described_view(identifier: Identifier, described: Description, versions: Sequence[ModelVersion]) -> DescribedView:
     details = [
-        (name.replace("_", " "), _plain(value))
+        (_FIELDS.get(name, name.replace("_", " ")), _plain(value))
         for name, value in described.info.items()
         if name not in _SHOWN_ALREADY and value not in (None, "", [], {})
     ]
@@ -125,7 +127,14 @@ def described_view(identifier: Identifier, described: Description, versions: Seq
 
 
 def _plain(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    """The value as text; the parameters of a function as in its declaration."""
+    match value:
+        case str():
+            return value
+        case {"parameters": list() as parameters}:
+            return ", ".join(f"{one.get('name')} {one.get('type_text', '').upper()}" for one in parameters) or "none"
+        case _:
+            return msgspec.json.encode(value).decode()
 
 
 class Effective(NamedTuple):

@@ -22,7 +22,7 @@ from sandur.operations.maintenance.overview import MaintenanceOverview
 from sandur.operations.policies import ScopeView
 from sandur.server.identity import Identity
 from sandur.server.ui.drawing.plots import bar_plot
-from sandur.server.ui.links import object_link, page_link
+from sandur.server.ui.links import object_link, page_link, securable_action_link
 from sandur.server.ui.renderer import View
 from sandur.server.ui.texts import bytes_text, count_text
 from sandur.settings import Settings
@@ -257,6 +257,7 @@ class PolicyView(View, frozen=True, kw_only=True):
     own: Sequence[tuple[str, str]]
     locked: Sequence[str]
     fields: Sequence[FieldOrigin]
+    edit_link: str
 
 
 def policy_view(type_: str, name: str, found: ScopeView) -> PolicyView:
@@ -268,6 +269,7 @@ def policy_view(type_: str, name: str, found: ScopeView) -> PolicyView:
         own=_flat(found.values),
         locked=found.locked,
         fields=found.merged.origins,
+        edit_link=securable_action_link("policy", type_, name),
     )
 
 
