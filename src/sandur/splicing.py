@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
-from typing import Annotated, TypeVar, cast, overload
+from typing import Annotated, Final, TypeVar, cast, overload
 
 import msgspec
 
@@ -32,6 +32,9 @@ _GZIP_START = b"\x1f\x8b"
 _GZIP_WINDOW_BITS = 31
 # msgspec says only in the text of an error that a required field is absent, or null.
 _INCOMPLETE = ("Object missing required field", "got `null`")
+
+NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What the decoder raises for bytes or a text that is not JSON, or not of the wanted form, or nested too deeply."""
 
 
 def malformed_error(what: str, error: Exception) -> BadRequest:

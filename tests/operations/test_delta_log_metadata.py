@@ -55,7 +55,7 @@ async def test_what_is_not_a_log_is_refused(lake: Lake, tmp_path: Path) -> None:
     (log / f"{1:020d}.json").write_bytes(b"{")
     place = (tmp_path / "bad").as_uri()
 
-    with pytest.raises(Invalid, match="not a Delta checkpoint"):
+    with pytest.raises(Invalid, match="cannot be read as a Delta checkpoint"):
         await read_log_metadata(lake, place, 0)
     with pytest.raises(Invalid, match="not a Delta commit"):
         await read_log_metadata(lake, place, 1)

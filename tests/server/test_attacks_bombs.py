@@ -7,6 +7,8 @@ import zlib
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sandur.decompression import UNCOMPRESSED_BYTES_MAX, uncompressed_bytes_max
@@ -27,6 +29,15 @@ COMPRESS = {
     "deflate": lambda data: zlib.compress(data, wbits=-15),
     "zstandard": zstd.compress,
 }
+ADD = pa.struct(
+    [
+        ("path", pa.string()),
+        ("partitionValues", pa.map_(pa.string(), pa.string())),
+        ("size", pa.int64()),
+        ("modificationTime", pa.int64()),
+        ("dataChange", pa.bool_()),
+    ]
+)
 
 
 @pytest.fixture
@@ -84,6 +95,39 @@ async def test_a_manifest_list_that_explodes_is_not_planned(client: httpx.AsyncC
 
     assert (planned["status"], planned["error"]["code"]) == ("failed", 400)
     assert "too many bytes" in planned["error"]["message"]
+
+
+@pytest.mark.parametrize("bomb", ["many rows", "large texts"])
+async def test_a_delta_checkpoint_that_explodes_is_not_read(
+    client: httpx.AsyncClient, tmp_path: Path, bomb: str
+) -> None:
+    log = tmp_path / "tables/default/default/main/events/_delta_log"
+    log.mkdir(parents=True)
+    body = {
+        "name": "events",
+        "catalog_name": "main",
+        "schema_name": "ns",
+        "table_type": "EXTERNAL",
+        "data_source_format": "DELTA",
+        "storage_location": log.parent.as_uri(),
+        "columns": [],
+    }
+    assert (await client.post("/api/2.1/unity-catalog/tables", json=body)).status_code == 200
+    rows, chars = (600_000, 1) if bomb == "many rows" else (4_000, 40_000)
+    checkpoint = log / f"{0:020d}.checkpoint.parquet"
+    add = {"path": "a" * chars, "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+    pq.write_table(pa.table({"add": pa.repeat(pa.scalar(add, ADD), rows)}), checkpoint, compression="zstd")
+    for version in range(2):
+        (log / f"{version:020d}.json").write_text("{}\n", encoding="utf-8")
+    (log / "_last_checkpoint").write_text('{"version":0}', encoding="utf-8")
+    assert checkpoint.stat().st_size < 100_000
+
+    restore = await client.get("/api/sandur/v1/objects/main/ns/events/restore?version=0")
+    files = await client.get("/ui/data/main/ns/tables/events/files")
+
+    for refused in (restore, files):
+        assert refused.status_code == 400
+        assert "is larger than" in refused.text
 
 
 def test_the_bound_grows_with_the_file_up_to_a_limit() -> None:

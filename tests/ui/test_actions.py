@@ -196,9 +196,10 @@ async def test_tags_owners_comments_and_policies_change(browser: Browser, type_:
     assert policy["values"] == {"mode": "run", "snapshots": {"min_to_keep": 5}}
 
 
-async def test_a_policy_of_the_workspace_that_is_not_valid_is_refused(browser: Browser) -> None:
+@pytest.mark.parametrize("values", ["snapshots.max_age = 1", "snapshots.max_age = " + "[" * 5_000 + "]" * 5_000])
+async def test_a_policy_of_the_workspace_that_is_not_valid_is_refused(browser: Browser, values: str) -> None:
     form = await browser.open("/ui/actions/policy/metastore/metastore")
-    wrong = await browser.send(form, values="snapshots.max_age = 1")
+    wrong = await browser.send(form, values=values)
 
     assert wrong.status == 400
 

@@ -26,6 +26,13 @@ def test_a_step_plot_stays_at_a_value_until_the_next_one() -> None:
     assert drawn.one("svg").attributes["aria-label"] == "rows"
 
 
+def test_a_time_before_the_first_one_is_drawn() -> None:
+    """The clock of a later writer may be behind, here by one millisecond."""
+    drawn = parse(str(step_plot([(1_000, 10), (999, 20)], label="rows", text=count_text)))
+
+    assert drawn.one("path", class_="line-1").attributes["d"] == "M346.0 78.0H64.0V12.0H628.0"
+
+
 def test_times_of_one_day_are_shown_with_the_time_of_day() -> None:
     within_a_day = parse(str(step_plot([(1, 1), (60_000, 2)], label="rows", text=count_text)))
     over_days = parse(str(step_plot([(1, 1), (90_000_000, 2)], label="rows", text=count_text)))

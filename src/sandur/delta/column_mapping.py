@@ -11,6 +11,7 @@ import msgspec
 
 from sandur.delta.columns import ColumnInfo, field_from_column
 from sandur.errors import Invalid
+from sandur.splicing import NOT_JSON
 
 MAPPING_MODE: Final = "delta.columnMapping.mode"
 
@@ -70,7 +71,7 @@ def _added_files(commit: bytes) -> Iterator[_Add]:
     for line in commit.splitlines():
         try:
             action = _ACTION.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except NOT_JSON:
             continue
         if action.add:
             yield action.add
@@ -79,6 +80,6 @@ def _added_files(commit: bytes) -> Iterator[_Add]:
 def _names_in(add: _Add) -> set[str]:
     try:
         found = _STATISTICS.decode(add.stats) if add.stats else _Statistics()
-    except msgspec.DecodeError:
+    except NOT_JSON:
         found = _Statistics()
     return {*add.partition_values, *found.null_count, *found.min_values, *found.max_values}

@@ -7,6 +7,7 @@ import msgspec
 
 from sandur.delta import types
 from sandur.errors import Invalid
+from sandur.splicing import NOT_JSON
 
 COLUMNS_MAX: Final = 10_000
 
@@ -113,7 +114,7 @@ def _decoded(type_json: str) -> object:
     """The content of a `type_json`; None if it is not JSON."""
     try:
         return msgspec.json.decode(type_json)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return None
 
 

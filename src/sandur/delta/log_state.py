@@ -13,6 +13,7 @@ import msgspec
 
 from sandur.delta.protocol import READER_FEATURES, READER_VERSION
 from sandur.errors import Invalid
+from sandur.splicing import NOT_JSON
 
 _Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
@@ -96,7 +97,7 @@ def decode_lines(data: bytes, kind: type[A], *, location: str) -> Iterator[A]:
             continue
         try:
             yield decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except NOT_JSON as error:
             raise Invalid(f"file {location}: cannot be read as a Delta commit: {error}") from error
 
 

@@ -12,13 +12,16 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.delta.log_state import Sidecar
-from sandur.delta.properties import CLUSTERING, ROW_TRACKING
+from sandur.delta.properties import CLUSTERING, ROW_TRACKING, Clustering
 from sandur.delta.protocol import FEATURES, READER_VERSION, TABLE_ID, WRITER_VERSION
 from sandur.errors import BadRequest, Invalid
+from sandur.splicing import NOT_JSON
 
 CHANGED_FILES_MAX: Final = 200_000
 """The largest number of files that one restore adds and removes."""
 
+_LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999: no date is later."""
 _IN_COMMIT_TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
 _MAPPING_MODE: Final = "delta.columnMapping.mode"
 _APPEND_ONLY: Final = "delta.appendOnly"
@@ -75,7 +78,7 @@ class AddFile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         """How many rows the file has, deleted ones included; None if its statistics do not say."""
         try:
             return msgspec.json.decode(self.stats or "{}", type=_Statistics).num_records
-        except msgspec.DecodeError:
+        except NOT_JSON:
             return None
 
 
@@ -208,8 +211,14 @@ def plan_restore(now: VersionState, then: VersionState, *, base_version: int, ve
     _check_features(now, then, version)
     _check_properties(now.metadata, then.metadata, version)
     added, removed = _changed_files(now, then, version)
-    metadata = _merged(now.metadata, then.metadata)
     domains = list(_clustering(now.domains, then.domains))
+    try:  # The catalog decodes them again, after the commit.
+        metadata = _merged(now.metadata, then.metadata)
+        msgspec.json.decode(metadata.schema_string if metadata else "{}", type=dict[str, object])
+        for one in domains:  # Those of clustering.
+            msgspec.json.decode(one.configuration, type=Clustering)
+    except (*NOT_JSON, KeyError, TypeError, AttributeError) as error:
+        raise Invalid(f"version {version} cannot be restored: its schema or clustering: {error}") from error
     if not (added or removed or metadata or domains):
         raise BadRequest(f"version {base_version} has the rows, columns and properties of version {version} already")
     if _ROW_TRACKING_FEATURE in now.protocol.features:
@@ -217,6 +226,8 @@ def plan_restore(now: VersionState, then: VersionState, *, base_version: int, ve
         domains += [mark] if mark else []
     has_time = now.metadata.configuration.get(_IN_COMMIT_TIMESTAMPS, "").lower() == "true"
     committed_ms = max(now_ms, now.committed_ms + 1) if has_time else now_ms
+    if committed_ms > _LAST_MS:
+        raise Invalid(f"version {base_version} has the commit time {now.committed_ms}, and nothing can follow it")
     return Restore(version, base_version, added, removed, metadata, domains, committed_ms, has_time)
 
 
@@ -308,7 +319,7 @@ def _with_row_ids(
 def _high_water_mark(domains: Mapping[str, str]) -> int:
     try:
         return int(msgspec.json.decode(domains.get(ROW_TRACKING, "{}")).get("rowIdHighWaterMark", -1))
-    except (msgspec.DecodeError, AttributeError, TypeError, ValueError) as error:
+    except (*NOT_JSON, AttributeError, TypeError, ValueError) as error:
         raise Invalid(f"the domain {ROW_TRACKING} cannot be read: {error}") from error
 
 

@@ -5,7 +5,8 @@ and maps in camel case, the Delta API in kebab case.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from sandur.errors import Invalid
@@ -150,18 +151,25 @@ def field_to_api(field: Mapping[str, object]) -> dict[str, object]:
     return {**field, "type": to_api(field.get("type"))}
 
 
-def type_text(value: DataType) -> str:
+def fields_of(value: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
+    """The fields of a struct, as far as they are fields: some types come from logs, which clients write."""
+    fields = value.get("fields")
+    return [field for field in fields if isinstance(field, dict)] if isinstance(fields, list | tuple) else ()
+
+
+def type_text(value: DataType, *, depth: int = 0) -> str:
     """The SQL text of a type, as in Spark's `catalogString`."""
     if isinstance(value, str):
         return _TYPE_TEXTS.get(value) or value.replace(" ", "")
-    if isinstance(value, dict):
+    if isinstance(value, dict) and depth < DEPTH_MAX:
+        below = partial(type_text, depth=depth + 1)
         match value.get("type"):
             case "array":
-                return f"array<{type_text(value.get('elementType'))}>"
+                return f"array<{below(value.get('elementType'))}>"
             case "map":
-                return f"map<{type_text(value.get('keyType'))},{type_text(value.get('valueType'))}>"
+                return f"map<{below(value.get('keyType'))},{below(value.get('valueType'))}>"
             case "struct":
-                fields = [f"{field.get('name')}:{type_text(field.get('type'))}" for field in value.get("fields") or ()]
+                fields = [f"{field.get('name')}:{below(field.get('type'))}" for field in fields_of(value)]
                 return f"struct<{','.join(fields)}>"
             case "udt":
                 return "udt"

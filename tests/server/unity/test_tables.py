@@ -365,6 +365,7 @@ async def test_a_schema_dropped_by_force_drops_tables_of_every_format(unity: Uni
         ({"type_json": None}, "Invalid type_json for column id: it is required"),
         ({"type_json": ""}, "Invalid type_json for column id: it is required"),
         ({"type_json": "not json"}, "not JSON"),
+        ({"type_json": "[" * 5_000 + "]" * 5_000}, "not JSON"),
         ({"type_json": '{"name":"id","type":"long"}'}, "nullable is required"),
         ({"type_json": '{"name":"id","type":"long","nullable":true}'}, "metadata is required"),
         ({"type_json": '{"name":"id","type":"void","nullable":true,"metadata":{}}'}, "void"),

@@ -12,6 +12,7 @@ from sandur.catalog.security.manifest import EVERYONE, Caller, folded
 from sandur.catalog.security.tokens import Times, check_times
 from sandur.errors import Unauthenticated
 from sandur.settings import OidcSettings, seconds_of
+from sandur.splicing import NOT_JSON
 
 _GROUPS_MAX: Final = 1_000
 _NAME_CHARS_MAX: Final = 255
@@ -48,7 +49,7 @@ def bearer_claims(payload: bytes, settings: OidcSettings, *, now_ms: int) -> Pro
     try:
         known = msgspec.json.decode(payload, type=_Registered)
         claims = msgspec.json.decode(payload, type=dict[str, object])
-    except msgspec.DecodeError:
+    except NOT_JSON:
         raise Unauthenticated("it lacks one of the claims iss, aud, sub, exp and iat, or one is malformed") from None
     audiences = (known.aud,) if isinstance(known.aud, str) else known.aud
     if known.iss != settings.issuer or settings.audience not in audiences:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from sandur.catalog.locations import is_within, normalize_location
 from sandur.catalog.records import DeltaTable
+from sandur.decompression import uncompressed_bytes_max
 from sandur.delta.log_state import Sidecar, decode_lines, decode_rows
 from sandur.errors import Invalid, Unavailable
 from sandur.extras import pa, pq
@@ -19,6 +20,7 @@ from sandur.storage.contract import list_all, list_pages
 _COMMIT: Final = re.compile(r"(\d{20})\.json\Z")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-f-]{36}))?\.(parquet|json)\Z")
 _COMMITS_AT_ONCE: Final = 20
+_BATCH_ROWS: Final = 1_000
 
 
 class _WithSidecar(Protocol):
@@ -27,13 +29,19 @@ class _WithSidecar(Protocol):
 
 
 A = TypeVar("A", bound=_WithSidecar)
+T = TypeVar("T")
 
 
 class Form(NamedTuple):
-    """What is read of a checkpoint: the columns that are wanted, and how a row is completed before it is decoded."""
+    """What is read of a checkpoint: the columns that are wanted, and how a row is completed before it is decoded.
+
+    A checkpoint that becomes too large in memory is refused: `row_bytes` is about what a row takes there beside its
+    texts and numbers. Without it nothing is refused: a server reads no checkpoint so.
+    """
 
     is_wanted: Callable[[str], bool]
     complete: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda row: row
+    row_bytes: int | None = 400
 
 
 class Checkpoint(NamedTuple):
@@ -133,16 +141,26 @@ async def _actions(lake: Lake, location: str, kind: type[A], form: Form) -> Sequ
         raise Unavailable(f"file {location}: is missing, so it is not known which files are needed")
     if location.endswith(".json"):
         return list(decode_lines(data, kind, location=location))
-    return await asyncio.to_thread(lambda: list(decode_rows(_rows(data, location, form), kind, location=location)))
+    return await asyncio.to_thread(decode_checkpoint, data, kind, form, location=location)
 
 
-def _rows(data: bytes, location: str, form: Form) -> Iterator[Mapping[str, Any]]:
-    """The rows of a checkpoint, with the wanted columns."""
+def decode_checkpoint(data: bytes, kind: type[T], form: Form, *, location: str) -> Sequence[T]:
+    """The actions of a checkpoint file in Parquet; Invalid if it cannot be read."""
+    return list(decode_rows(checkpoint_rows(data, form, location=location), kind, location=location))
+
+
+def checkpoint_rows(data: bytes, form: Form, *, location: str) -> Iterator[Mapping[str, Any]]:
+    """The rows of a checkpoint file in Parquet, with the wanted columns; Invalid if it cannot be read."""
+    bytes_left = uncompressed_bytes_max(len(data))
     try:
         file = pq.ParquetFile(io.BytesIO(data))
         schema = file.schema
         leaves = [schema.column(number).path for number in range(len(schema))]
-        for batch in file.iter_batches(columns=[path for path in leaves if form.is_wanted(path)]):
+        for batch in file.iter_batches(_BATCH_ROWS, columns=[path for path in leaves if form.is_wanted(path)]):
+            bytes_left -= 0 if form.row_bytes is None else batch.nbytes + form.row_bytes * batch.num_rows
+            if bytes_left < 0:
+                allowed = uncompressed_bytes_max(len(data))
+                raise Invalid(f"file {location}: a checkpoint that is larger than {allowed} bytes when uncompressed")
             yield from map(form.complete, batch.to_pylist(maps_as_pydicts="lossy"))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, AttributeError, ValueError) as error:  # Also columns of other types.
         raise Invalid(f"file {location}: cannot be read as a Delta checkpoint: {error}") from error

@@ -1,21 +1,20 @@
 """The schema and the properties of a Delta table in its log, for tables that the catalog did not create."""
 
-import io
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
-from sandur.decompression import uncompressed_bytes_max
 from sandur.delta.columns import column_from_field, encode_columns, with_partitions
 from sandur.errors import Invalid, NotFound
-from sandur.extras import pa, pq
+from sandur.operations.delta.log_files import Form, checkpoint_rows
 from sandur.operations.delta.publishing import LOG_FOLDER
 from sandur.operations.lake import Lake
+from sandur.splicing import NOT_JSON
 
 FILE_BYTES_MAX: Final = 512 << 20
 LOG_FILES_MAX: Final = 10_000
-_CHECKPOINT_ROWS: Final = 10_000
+_FORM: Final = Form(lambda path: path.startswith("metaData."), row_bytes=0)
 
 
 class LogMetadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -55,50 +54,19 @@ async def _metadata_at(lake: Lake, stem: str) -> LogMetadata | None:
     """The `metaData` action of one version, from its checkpoint or its commit; None if it has none."""
     checkpoint = await read_bounded(lake, f"{stem}.checkpoint.parquet")
     if checkpoint is not None:
-        return _first_metadata(_checkpoint_actions(checkpoint, stem), stem)
+        rows = checkpoint_rows(checkpoint, _FORM, location=f"{stem}.checkpoint.parquet")
+        return _first_metadata((row.get("metaData") for row in rows), stem)
     commit = await read_bounded(lake, f"{stem}.json")
     if commit is None:
         raise NotFound(f"file {stem}.json does not exist", subject="file")
     try:
         actions = [msgspec.json.decode(line, type=dict[str, Any]) for line in commit.splitlines() if line.strip()]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise Invalid(f"file {stem}.json: not a Delta commit: {error}") from error
     return _first_metadata([action.get("metaData") for action in actions], stem)
 
 
-def _checkpoint_actions(data: bytes, stem: str) -> Sequence[object]:
-    """The first `metaData` action of a checkpoint; Invalid if it is not one, or is much larger than it looks."""
-    try:
-        with pq.ParquetFile(io.BytesIO(data)) as file:
-            _check_uncompressed(file.metadata, uncompressed_bytes_max(len(data)))
-            for batch in file.iter_batches(_CHECKPOINT_ROWS, columns=["metaData"]):
-                found = batch.column("metaData").drop_null()
-                if len(found):
-                    return [_without_nulls(found[0].as_py())]
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise Invalid(f"file {stem}.checkpoint.parquet: not a Delta checkpoint: {error}") from error
-    return []
-
-
-def _without_nulls(action: dict[str, Any]) -> dict[str, Any]:
-    """The action as JSON has it: Arrow gives a map as pairs."""
-    pairs = action.get("configuration")
-    return {
-        **{name: value for name, value in action.items() if value is not None},
-        **({"configuration": dict(pairs)} if pairs is not None else {}),
-    }
-
-
-def _check_uncompressed(file: "pq.FileMetaData", bytes_max: int) -> None:
-    """Raise ValueError if the columns of `metaData` are larger than allowed. A page is never larger than 2 GiB."""
-    groups = [file.row_group(number) for number in range(file.num_row_groups)]
-    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
-    size = sum(one.total_uncompressed_size for one in columns if one.path_in_schema.startswith("metaData."))
-    if size > bytes_max:
-        raise ValueError(f"its metaData has {size} bytes, at most {bytes_max} are allowed")
-
-
-def _first_metadata(actions: Sequence[object], stem: str) -> LogMetadata | None:
+def _first_metadata(actions: Iterable[object], stem: str) -> LogMetadata | None:
     try:
         return next((msgspec.convert(one, LogMetadata) for one in actions if one is not None), None)
     except msgspec.ValidationError as error:

@@ -13,13 +13,14 @@ from sandur.catalog.records import DeltaTable
 from sandur.catalog.timeline import HistoryRow
 from sandur.delta.columns import ColumnInfo, decode_columns, field_from_column, partition_names
 from sandur.delta.coordination import published_name
-from sandur.delta.types import type_text
+from sandur.delta.types import DEPTH_MAX, fields_of, type_text
 from sandur.errors import NotFound
 from sandur.iceberg.table_diff import Change, diff_summaries
 from sandur.iceberg.table_summary import ColumnRow, TableSummary
 from sandur.operations.delta.publishing import LOG_FOLDER, published_location, staged_location
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import DeltaReceipt, delta_receipt_of, read_delta_receipt
+from sandur.splicing import NOT_JSON
 from sandur.storage.cell import gather_all
 
 _LOG_VERSIONS_MAX: Final = 200
@@ -28,7 +29,6 @@ _READS_AT_ONCE: Final = 20
 _VERSIONS_SEARCHED_MAX: Final = 1 << 30
 _LAST_CHECKPOINT: Final = "_last_checkpoint"
 _COLUMN_ID: Final = "delta.columnMapping.id"
-_DEPTH_MAX: Final = 100
 
 
 class _Change(msgspec.Struct, frozen=True, rename="camel"):
@@ -58,6 +58,10 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     configuration: dict[str, str] = {}
 
 
+class _Schema(msgspec.Struct, frozen=True):
+    fields: tuple[dict[str, object], ...] = ()
+
+
 class Described(Protocol):
     """The part of a `metaData` action that a summary shows."""
 
@@ -75,7 +79,7 @@ class _Checkpoint(msgspec.Struct, frozen=True):
     version: int = -1
 
 
-class _Action(msgspec.Struct, frozen=True, rename="camel"):
+class LogAction(msgspec.Struct, frozen=True, rename="camel"):
     commit_info: _CommitInfo | None = None
     meta_data: _Metadata | None = None
     add: _Change | None = None
@@ -96,19 +100,23 @@ class LogFile(NamedTuple):
 
 
 def parse_log(data: bytes) -> LogFile:
-    """The actions of one version; a line that is not an action counts as none."""
-    actions = list(_actions(data))
+    """What one version did; a line that is not an action counts as none."""
+    return log_file(list(_actions(data)))
+
+
+def log_file(actions: Sequence[LogAction]) -> LogFile:
+    """What some actions did together."""
     info = next((one.commit_info for one in actions if one.commit_info), _CommitInfo())
     metadata = next((one.meta_data for one in actions if one.meta_data), None)
     added = [one.add for one in actions if one.add]
     return LogFile(info, metadata, added, [one.remove for one in actions if one.remove])
 
 
-def _actions(data: bytes) -> Iterator[_Action]:
+def _actions(data: bytes) -> Iterator[LogAction]:
     for line in data.splitlines():
         try:
-            yield msgspec.json.decode(line, type=_Action)
-        except msgspec.DecodeError:
+            yield msgspec.json.decode(line, type=LogAction)
+        except NOT_JSON:
             continue
 
 
@@ -158,7 +166,7 @@ def column_rows(
         name, kind, metadata = str(field.get("name", "")), field.get("type"), field.get("metadata")
         known = metadata if isinstance(metadata, dict) else {}
         id_, path = known.get(_COLUMN_ID), f"{prefix}{name}"
-        is_struct = isinstance(kind, dict) and kind.get("type") == "struct" and depth < _DEPTH_MAX
+        is_struct = isinstance(kind, dict) and kind.get("type") == "struct" and depth < DEPTH_MAX
         yield ColumnRow(
             id=id_ if isinstance(id_, int) else 0,
             path=path,
@@ -169,7 +177,7 @@ def column_rows(
             doc=comments.get(name) or str(known.get("comment") or ""),
         )
         if isinstance(kind, dict) and is_struct:
-            yield from column_rows(kind.get("fields") or (), prefix=f"{path}.", depth=depth + 1)
+            yield from column_rows(fields_of(kind), prefix=f"{path}.", depth=depth + 1)
 
 
 async def newest_version(lake: Lake, table: DeltaTable) -> int:
@@ -204,7 +212,7 @@ async def newest_in_log(lake: Lake, location: str, *, at_least: int) -> int:
 def _checkpoint_version(data: bytes | None) -> int:
     try:
         return msgspec.json.decode(data or b"{}", type=_Checkpoint).version
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return -1
 
 
@@ -260,7 +268,7 @@ def _rows(changes: Sequence[_Change]) -> int | None:
     for change in changes:
         try:
             count = msgspec.json.decode(change.stats or "{}", type=_Statistics).num_records
-        except msgspec.DecodeError:
+        except NOT_JSON:
             return None
         if count is None:
             return None
@@ -336,8 +344,8 @@ def metadata_changes(table: DeltaTable, before: Described, after: Described) -> 
 
 def _summary(table: DeltaTable, metadata: Described) -> TableSummary:
     try:
-        fields = msgspec.json.decode(metadata.schema_string).get("fields") or ()
-    except (msgspec.DecodeError, AttributeError):
+        fields = msgspec.json.decode(metadata.schema_string, type=_Schema).fields
+    except NOT_JSON:
         fields = ()
     return TableSummary(
         format="delta",

@@ -2,7 +2,6 @@
 
 import asyncio
 import datetime as dt
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -12,16 +11,18 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.records import DeltaTable
 from sandur.delta.columns import decode_columns, partition_names
 from sandur.errors import NotFound, Unsupported
-from sandur.extras import LazyModule, pq
+from sandur.extras import LazyModule
 from sandur.iceberg.partitioning import PartitionSpec
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.access import resolve_authorized
+from sandur.operations.delta.log_files import Form, decode_checkpoint
 from sandur.operations.delta.publishing import LOG_FOLDER
-from sandur.operations.delta.versions import LogFile, newest_version, read_logs
+from sandur.operations.delta.versions import LogAction, LogFile, log_file, newest_version, read_logs
 from sandur.operations.lake import Lake
 from sandur.operations.tables.documents import TABLES, effective_head, load_document
 from sandur.operations.tables.manifest_places import ReadableManifests
 from sandur.operations.tables.names import allowed_roots, name_not_found
+from sandur.splicing import NOT_JSON
 
 if TYPE_CHECKING:
     from sandur.iceberg.scan import columns as scan_columns
@@ -270,44 +271,29 @@ async def _checkpoint_files(lake: Lake, table: DeltaTable, partitions: Sequence[
         return {}, -1
     try:
         last = msgspec.json.decode(data, type=_LastCheckpoint)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return {}, -1
     if last.v2_checkpoint is not None or last.parts:
         raise Unsupported("the checkpoint of this table has several parts, which only engines read")
-    content = await lake.locations.read(f"{log}/{last.version:020d}.checkpoint.parquet")
+    location = f"{log}/{last.version:020d}.checkpoint.parquet"
+    content = await lake.locations.read(location)
     if content is None or len(content) > _CHECKPOINT_BYTES_MAX:
         raise Unsupported("the last checkpoint of this table is missing or too large, so its files are not known here")
-    return await asyncio.to_thread(_checkpoint_rows, content, partitions), last.version
+    return await asyncio.to_thread(_checkpoint_rows, content, partitions, location), last.version
 
 
-def _checkpoint_rows(content: bytes, partitions: Sequence[str]) -> dict[str, FileRow]:
-    adds = pq.read_table(io.BytesIO(content), columns=["add"])["add"].to_pylist()
+def _checkpoint_rows(content: bytes, partitions: Sequence[str], location: str) -> dict[str, FileRow]:
     found: dict[str, FileRow] = {}
-    for add in adds:
-        if add is None or add.get("path") is None:
-            continue
-        values = dict(add.get("partitionValues") or ())
-        stats = _Stats() if not add.get("stats") else _decoded_stats(add["stats"])
-        chosen = {name: values.get(name) for name in partitions}
-        found[add["path"]] = FileRow(
-            path=add["path"],
-            content="data",
-            bytes=add.get("size") or 0,
-            rows=stats.num_records,
-            partition=_hive(chosen),
-        )
+    _replay(found, log_file(decode_checkpoint(content, LogAction, _ADDED, location=location)), partitions)
     return found
 
 
-class _Stats(msgspec.Struct, frozen=True, rename="camel"):
-    num_records: int | None = None
+def _without_nulls(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    add = row.get("add")
+    return {"add": {name: value for name, value in add.items() if value is not None}} if add else {}
 
 
-def _decoded_stats(text: str) -> _Stats:
-    try:
-        return msgspec.json.decode(text, type=_Stats)
-    except msgspec.DecodeError:
-        return _Stats()
+_ADDED: Final = Form(lambda path: path.startswith("add.") and not path.startswith("add.stats_parsed."), _without_nulls)
 
 
 def _hive(values: Mapping[str, str | None]) -> str:

@@ -165,7 +165,7 @@ async def read_log(lake: Lake, table: DeltaTable) -> LogState | None:
     state, first = EMPTY, 0
     if checkpoint:
         first = checkpoint.version + 1
-        async for part in read_checkpoint(lake, table, checkpoint, Action, Form(_is_wanted)):
+        async for part in read_checkpoint(lake, table, checkpoint, Action, Form(_is_wanted, row_bytes=None)):
             state = folded(state, part)
     if last - first > COMMITS_MAX:
         raise Unavailable(f"table {table.uuid}: its log has more than {COMMITS_MAX:,} commits after its checkpoint")

@@ -28,6 +28,7 @@ from sandur.operations.delta.log_files import (
 from sandur.operations.delta.publishing import LOG_FOLDER, published_location
 from sandur.operations.delta.versions import newest_in_log, newest_version
 from sandur.operations.lake import Lake
+from sandur.splicing import NOT_JSON
 
 FILES_MEASURED_MAX: Final = 2_000_000
 """A table with more files is measured by its totals alone."""
@@ -174,7 +175,7 @@ async def _live_files(lake: Lake, table: DeltaTable, version: int, *, since: int
         return None
     state = EMPTY
     if checkpoint.names:
-        async for part in read_checkpoint(lake, table, checkpoint, _SizedAction, Form(_is_wanted, _without_statistics)):
+        async for part in read_checkpoint(lake, table, checkpoint, _SizedAction, _FORM):
             state = await asyncio.to_thread(folded, state._replace(removed={}), part)
     actions: list[Action] = []
     async for _, some in read_commits(lake, table, commits, _SizedAction):
@@ -197,6 +198,9 @@ def _without_statistics(row: Mapping[str, Any]) -> Mapping[str, Any]:
     if "deletionVector" not in kept:
         kept.pop("stats", None)
     return {**row, "add": kept}
+
+
+_FORM: Final = Form(_is_wanted, _without_statistics, row_bytes=None)
 
 
 def _from_files(health: TableHealth, files: Sequence[_File], policy: Compaction) -> TableHealth:
@@ -236,5 +240,5 @@ def _decoded(data: bytes | None, kind: type[Any]) -> Any:  # noqa: ANN401 - of t
         return None
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return None

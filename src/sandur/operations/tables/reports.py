@@ -12,6 +12,7 @@ from sandur.errors import BadRequest, Unavailable
 from sandur.operations.access import resolve_authorized
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import name_not_found
+from sandur.splicing import NOT_JSON
 from sandur.storage.contract import ABSENT
 
 REPORT_BYTES_MAX: Final = 1 << 20
@@ -61,7 +62,7 @@ async def report_metrics(
 async def _store_report(lake: Lake, identifier: Identifier, report: bytes, request: Request) -> None:
     try:
         body = msgspec.json.decode(report, type=_Body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         raise BadRequest(f"metrics report of {identifier}: cannot be decoded: {error}") from error
     missing = name_not_found(identifier, "table")
     found = await resolve_authorized(lake, identifier, lambda found: found.is_a("table"), missing=missing)

@@ -17,6 +17,7 @@ from sandur.clock import Clock
 from sandur.errors import BadRequest, Unauthenticated, Unavailable
 from sandur.server.identity import Bearer
 from sandur.settings import OidcSettings
+from sandur.splicing import NOT_JSON
 from sandur.trace_context import WITH_TRACE
 
 KEYS_FRESH_MS: Final = 600_000
@@ -175,7 +176,7 @@ def _usable_keys(raw: msgspec.Raw) -> Mapping[tuple[str, str], jwt.PyJWK]:
         if known.use != "sig":
             return {}
         keys = {name: jwt.PyJWK(data, algorithm=name) for name in algorithms if known.alg in {"", name}}
-    except (msgspec.DecodeError, jwt.PyJWTError, ValueError, TypeError):
+    except (*NOT_JSON, jwt.PyJWTError, ValueError, TypeError):
         return {}
     return {(known.kid, name): key for name, key in keys.items() if _is_strong(key)}
 

@@ -37,6 +37,7 @@ from sandur.server.ui.actions.texts import (
 from sandur.server.ui.links import catalog_link, namespace_link, object_link, page_link
 from sandur.server.ui.renderer import Crumb, lake_for
 from sandur.server.ui.views.data import container_crumbs
+from sandur.splicing import NOT_JSON
 from sandur.storage.cell import gather_all
 
 CommentedKind = Literal["catalog", "schema", "table", "view", "volume", "registered_model"]
@@ -396,7 +397,7 @@ def _policy(sent: Sent) -> PolicyEdit:
         section, _, name = field.rpartition(".")
         try:
             value = msgspec.json.decode(text)
-        except msgspec.DecodeError:
+        except NOT_JSON:
             value = text
         inner = values.setdefault(section, {}) if section else values
         if not isinstance(inner, dict):

@@ -30,7 +30,8 @@ def step_plot(points: Sequence[tuple[int, int]], *, label: str, text: Callable[[
     shown = points[-_POINTS_MAX:]
     if len(shown) < 2:  # noqa: PLR2004 - a line has two ends
         return Markup("")
-    first, last = shown[0][0], shown[-1][0]
+    # The clocks of writers differ, so the last time may be before the first one.
+    first, last = min(place for place, _ in shown), max(place for place, _ in shown)
     end = last + max((last - first) * _TAIL, 1.0)
     return _framed(label, _steps(shown, first, end, line), low="0", high=text(_top(shown)), ends=_ends(first, last))
 
