@@ -1,5 +1,6 @@
 """The token endpoint: client credentials by Basic and by form, and the exchange of tokens."""
 
+import asyncio
 import base64
 
 import httpx
@@ -161,6 +162,26 @@ async def test_other_spellings_of_a_name_give_no_further_guesses(secured: httpx.
     statuses = [
         (await secured.post(TOKENS, data={**FORM, "client_id": names[n % 3], "client_secret": "wrong"})).status_code
         for n in range(12)
+    ]
+
+    assert statuses == [401] * 10 + [429] * 2
+
+
+async def test_guesses_that_are_sent_at_once_are_limited_too(secured: httpx.AsyncClient) -> None:
+    """Who sends all guesses before the first one has failed learns of ten only, also if the right one is the last."""
+    guesses = [{**FORM, "client_secret": f"wrong {n}"} for n in range(20)]
+
+    answers = await asyncio.gather(*(secured.post(TOKENS, data=guess) for guess in (*guesses, FORM)))
+
+    assert sorted(answer.status_code for answer in answers) == [401] * 10 + [429] * 11
+
+
+async def test_the_id_of_a_principal_gives_no_further_guesses(secured: httpx.AsyncClient) -> None:
+    admin = await bearer(secured)
+    number = (await secured.get(f"{PRINCIPALS}/admin", headers=admin)).json()["id"]
+    statuses = [
+        (await secured.post(TOKENS, data={**FORM, "client_id": name, "client_secret": "wrong"})).status_code
+        for name in ("admin", number) * 6
     ]
 
     assert statuses == [401] * 10 + [429] * 2

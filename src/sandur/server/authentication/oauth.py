@@ -76,11 +76,13 @@ class FailureLimit:
         self._clock = lake.clock
         self._windows: LruCache[Who, tuple[int, int]] = LruCache(_CLIENTS_MAX)
 
-    def wait_seconds(self, who: Who) -> int:
-        """How long the client must wait before its next try; 0 if it may try now."""
+    def check(self, who: Who) -> None:
+        """Raise OAuthProblem if the client must wait before its next try."""
         ends_ms, count = self._windows.get(who, (0, 0))
         left_ms = ends_ms - self._clock.now_ms()
-        return -(-left_ms // 1_000) if left_ms > 0 and count >= FAILURES_MAX else 0
+        if left_ms > 0 and count >= FAILURES_MAX:
+            wait = (RETRY_AFTER, b"%d" % -(-left_ms // 1_000))
+            raise OAuthProblem(429, "slow_down", "too many failed logins; try again later", wait)
 
     def note(self, who: Who) -> None:
         """Count a failure."""
@@ -175,15 +177,18 @@ def _basic(call: Call) -> _Client | None:
 async def _authenticated(call: Call, lake: Lake, client: _Client) -> Principal:
     """The principal of a client; raises OAuthProblem if it is unknown or disabled, or its secret is wrong."""
     failures = lake.feature(FailureLimit)
-    who = (folded(client.id[:SECRET_CHARS_MAX]), call.http.peer)
-    if seconds := failures.wait_seconds(who):
-        raise OAuthProblem(429, "slow_down", "too many failed logins; try again later", (RETRY_AFTER, b"%d" % seconds))
+    sent = (folded(client.id[:SECRET_CHARS_MAX]), call.http.peer)
+    failures.check(sent)
     authority = await lake.feature(Security).read()
     principal = authority.principal_named(client.id) or authority.principal(client.id)
+    who = (principal.id, call.http.peer) if principal else sent  # Its name and its id are the same client.
+    failures.check(who)
     secrets = principal.secrets if principal else ()
     found = await matching_secret(client.secret, secrets, lake.clock.now_ms())
+    failures.check(who)  # Others may have failed meanwhile: of guesses that are sent at once, no more get an answer.
     if principal is None or found is None or principal.disabled:
-        failures.note(who)
+        for one in {sent, who}:
+            failures.note(one)
         note_failed_login(principal.name if principal else "")
         raise _invalid_client("the client is unknown or its secret is wrong")
     return principal
