@@ -5,14 +5,16 @@ from typing import NamedTuple
 
 import pytest
 
+from sandur.catalog.index import INLINE_MAX, place_of
 from sandur.operations.index import update
 from sandur.operations.index.rebuild import rebuild
 from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
+from tests.operations.hooked_store import HookedStore
 from tests.operations.lakes import make_lake, put_name
-from tests.operations.test_index_updates import SCOPE, indexed_lake, table
+from tests.operations.test_index_updates import SCOPE, indexed, indexed_lake, manifest_of, table
 
 GROWTH_MAX = 2.0
 MEASURED = 400
@@ -91,3 +93,21 @@ async def test_the_hundred_thousandth_create_costs_no_more_than_twice_the_hundre
     cost = await cost_of_creates(lake, spy, 2 * MEASURED, 100_000)
 
     check(cost, small)
+
+
+async def test_an_update_that_loses_one_segment_does_not_write_the_others_again() -> None:
+    """Otherwise writers of different segments take each other's swaps, the more of them the longer the lists are."""
+    store = MemoryStore()
+    other = await indexed_lake(2 * INLINE_MAX, store=store)
+    spy = SpyStore(hooked := HookedStore(store))
+    server, names = make_lake(spy), [table("t000000-new"), table("t999999-new")]
+    for name in (*names, table("t999998-new")):
+        await put_name(other, name)
+    manifest = (await manifest_of(other)).segments
+    first, last = (other.index_segment(SCOPE, manifest[position].id).key for position in (0, -1))
+    hooked.before("put", last, lambda: update.update_entry(other, place_of(table("t999998-new"))))
+
+    await update.finish_together(server, {name: name.name for name in names})
+
+    assert (spy.keys("put").count(first), len(spy.keys("put"))) == (1, 3)
+    assert {"t000000-new", "t999998-new", "t999999-new"} <= set(await indexed(make_lake(store)))

@@ -12,7 +12,6 @@ Two shortcuts save work; a lost one leaves the entry to `finish`:
 
 import asyncio
 import contextlib
-from collections import ChainMap
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -65,7 +64,7 @@ _MARKS_MAX: Final = 20_000
 _SCOPES_MAX: Final = 20_000
 
 Truth = dict[str, Entry | None]
-"""The entries that names should have; None for a name that does not exist."""
+"""Names whose entries are up to date, with the entries; None for a name that does not exist, or is not known."""
 
 
 class Batch:
@@ -280,8 +279,10 @@ def _fail(waiting: Iterable["asyncio.Future[str | None]"], error: BaseException)
 
 
 async def _update_entries(lake: Lake, scope: Scope, names: Collection[str]) -> Truth:
+    truth: Truth = {}
     async for _ in Attempts(lake.clock):
-        if (truth := await _try_update(lake, scope, names)) is not None:
+        truth |= await _try_update(lake, scope, [name for name in names if name not in truth])
+        if len(truth) == len(names):
             lake.feature(Counters).add(INDEX_UPDATES, "ok")
             return truth
         lake.feature(Counters).add(INDEX_UPDATES, "conflict")
@@ -289,22 +290,22 @@ async def _update_entries(lake: Lake, scope: Scope, names: Collection[str]) -> T
     raise Busy(f"index {scope.text!r} keeps changing")
 
 
-async def _try_update(lake: Lake, scope: Scope, names: Collection[str]) -> Truth | None:
-    """The entries as they are now; nothing if the whole index was replaced, None if another writer was faster."""
+async def _try_update(lake: Lake, scope: Scope, names: Collection[str]) -> Truth:
+    """The names whose entries are up to date now; for the others another writer was faster."""
     manifest, parts = await _read(lake, scope, names)
     if not isinstance(manifest, Versioned):
-        return {} if await replace_all(lake, scope, expected=expected_of(manifest)) else None
+        return dict.fromkeys(names) if await replace_all(lake, scope, expected=expected_of(manifest)) else {}
     if manifest.value.segments:
         return await _update_segments(lake, scope, manifest.value, parts, names)
     truth = await read_entries(lake, scope, names)
     entries = merge_entries(manifest.value.entries, truth)
     if needs_segments(entries):
-        return truth if await write_index(lake, scope, entries, expected=manifest.version) else None
+        return truth if await write_index(lake, scope, entries, expected=manifest.version) else {}
     try:
         # I3: also without a change, so that a writer that read the index earlier loses its swap.
         await lake.index(scope).swap(manifest_of(entries, (), lake.clock.now_ms()), expected=manifest.version)
     except SwapLost:
-        return None
+        return {}
     return truth
 
 
@@ -324,9 +325,8 @@ def _segments_of(manifest: Manifest, names: Iterable[str]) -> set[str]:
     return {segments[segment_at(segments, name)].id for name in names} if segments else set()
 
 
-async def _update_segments(
-    lake: Lake, scope: Scope, manifest: Manifest, parts: Parts, names: Collection[str]
-) -> Truth | None:
+async def _update_segments(lake: Lake, scope: Scope, manifest: Manifest, parts: Parts, names: Collection[str]) -> Truth:
+    """As `_try_update`. What is up to date is not written again: that would take other writers their swaps."""
     refs = manifest.segments
     names_by_id = {refs[position].id: some for position, some in group_by_segment(names, refs).items()}
     found = {segment_id: part for segment_id in names_by_id if isinstance(part := parts[segment_id], Versioned)}
@@ -336,27 +336,27 @@ async def _update_segments(
         is_lost = isinstance(again, Versioned) and again.value == manifest
         if is_lost:
             await rebuild(lake, scope)
-        return {} if is_lost else None
+        return dict.fromkeys(names) if is_lost else {}
     updated = await gather_all(
         _update_segment(lake, scope, segment_id, found[segment_id], some) for segment_id, some in names_by_id.items()
     )
     # A rebuild of a lost index has other segments: then this update is lost, and repeated.
     again = await read_manifest(lake, scope)
     named = {ref.id for ref in again.value.segments} if isinstance(again, Versioned) else set()
-    truths = [truth for truth in updated if truth is not None]
-    return dict(ChainMap(*truths)) if len(truths) == len(updated) and named >= names_by_id.keys() else None
+    current = [truth for segment_id, truth in zip(names_by_id, updated, strict=True) if segment_id in named]
+    return {name: entry for truth in current for name, entry in truth.items()}
 
 
 async def _update_segment(
     lake: Lake, scope: Scope, segment_id: str, found: Versioned[Segment], names: Collection[str]
-) -> Truth | None:
+) -> Truth:
     """I2 for the names of one segment. A sealed segment is split first; a full one is sealed."""
     if found.value.split:
         await finish_split(lake, scope, segment_id, found)
-        return None
+        return {}
     truth = await read_entries(lake, scope, names)
     entries = merge_entries(found.value.entries, truth)
-    return truth if await swap_segment(lake, scope, segment_id, entries, expected=found.version) else None
+    return truth if await swap_segment(lake, scope, segment_id, entries, expected=found.version) else {}
 
 
 class PreparedInsert(NamedTuple):
