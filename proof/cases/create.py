@@ -19,6 +19,7 @@ from proof.rules import without
 
 T, U = "X.t", "X.u"
 A, B, KEYED = Create(T, "a"), Create(T, "b"), Create(T, "a", key="K")
+AHEAD, B_AHEAD = Create(T, "a", is_ahead=True), Create(T, "b", is_ahead=True)
 AGAINST_NAMESPACE: list[Request] = [A, DropNamespace("X"), Load(T)]
 ORPHAN: list[Request] = [A, SweepPointer(T, "a"), Load(T)]
 FREED: list[Request] = [KEYED, KEYED, B, Drop(T)]
@@ -53,6 +54,16 @@ CASES: Final = (
     Case("create: rename, create, one answer lost", partial(empty, RENAMED_LOST, losable=1), is_large=True),
     Case("create: rename, create, two answers lost", partial(empty, RENAMED_LOST, losable=2), is_large=True),
     Case("create: rename, orphan collection", partial(empty, [A, Rename(T, U), SweepPointer(T, "a")])),
+    Case("create: ahead, twice, loads", partial(empty, [AHEAD, B_AHEAD, Load(T), Load(T)], after={3: (2,)})),
+    Case("create: ahead, orphan collection", partial(empty, [AHEAD, SweepPointer(T, "a"), Load(T)])),
+    Case("create: ahead, create, drop, one answer lost", partial(empty, [AHEAD, B, Drop(T)], losable=1)),
+    Case("create: ahead, drop, two answers lost", partial(empty, [AHEAD, Drop(T)], losable=2)),
+    Case("create: ahead, drop namespace", partial(empty, [AHEAD, DropNamespace("X"), Load(T)])),
+    Case(
+        "create: ahead, drop and make namespace",
+        partial(empty, [AHEAD, DropNamespace("X"), MakeNamespace("X"), Load(T)]),
+    ),
+    Case("create: ahead, rename, orphan collection", partial(empty, [AHEAD, Rename(T, U), SweepPointer(T, "a")])),
     Case(
         "create: without N4: drop namespace",
         partial(empty, AGAINST_NAMESPACE, without(RULES, "N4")),

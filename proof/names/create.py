@@ -28,6 +28,7 @@ class Creation(NamedTuple):
     """One attempt. `request` names the request and is the content of its table; a retry has the same.
 
     `key` is the idempotency key. With `is_staged` the client chose the uuid when it staged the table, and sends it.
+    `is_ahead`: the pointer was written before the name was read (N2 ahead).
     """
 
     actor: str
@@ -37,8 +38,15 @@ class Creation(NamedTuple):
     rules: Rules
     key: str | None = None
     is_staged: bool = False
+    is_ahead: bool = False
     namespace_id: str = ""
     tries: int = 0
+
+
+def create_ahead(attempt: Creation) -> Step[str]:
+    """N2 ahead: write the pointer before anything is read. If the creation is refused, the pointer is killed."""
+    answer = yield from put(pointer_cell(attempt.uuid), Pointer("unbound", attempt.request), ABSENT)
+    return BUSY if answer.outcome == "unknown" else (yield from goto(create, attempt._replace(is_ahead=True)))
 
 
 def create(attempt: Creation) -> Step[str]:
@@ -167,7 +175,7 @@ def fail(attempt: Creation) -> Step[str]:
     version, pointer = yield from get(cell)
     if pointer and (not is_mine(pointer, attempt) or pointer.state in ("live", "dropped")):
         return OK if is_mine(pointer, attempt) else CONFLICT
-    if (pointer and pointer.state == "killed") or not attempt.key:
+    if (pointer and pointer.state == "killed") or not (attempt.key or attempt.is_ahead):
         return (yield from goto(refuse, attempt, CONFLICT))
     if "N8" not in attempt.rules:
         yield from delete(cell, version)

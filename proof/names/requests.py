@@ -22,6 +22,7 @@ class Create:
     request: str = ""
     key: str | None = None
     is_staged: bool = False
+    is_ahead: bool = False
 
     @property
     def content(self) -> str:

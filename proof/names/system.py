@@ -6,7 +6,7 @@ from typing import Final, assert_never
 from proof.answers import CONFLICT, EXPIRED, INVALID, NO_TABLE, NOT_EMPTY, OK, UNSURE
 from proof.checker import Actor, Masks, Moment, System, Violation
 from proof.linearizable import is_linearizable
-from proof.names.create import Creation, create, create_staged, expire_stage, stage
+from proof.names.create import Creation, create, create_ahead, create_staged, expire_stage, stage
 from proof.names.drop import drop, drop_keyed
 from proof.names.entries import Active, Namespace, Pointer, name_cell, namespace_cell, pointer_cell, space_of
 from proof.names.keyed_rename import Renaming, rename_keyed
@@ -44,9 +44,10 @@ def start(actor: str, request: Request, rules: Rules) -> Step[str]:  # noqa: C90
     match request:
         case Load(name):
             return look(name, rules)
-        case Create(name, uuid, _, key, is_staged):
+        case Create(name, uuid, _, key, is_staged, is_ahead):
             attempt = Creation(actor, name, uuid, request.content, rules, key=key, is_staged=is_staged)
-            return create_staged(attempt) if is_staged else create(attempt)
+            begin = create_staged if is_staged else create_ahead if is_ahead else create
+            return begin(attempt)
         case Stage(name, uuid):
             return stage(name, uuid)
         case ExpireStage(uuid):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sandur.catalog.events import Source
+from sandur.catalog.index import names_scope
 from sandur.catalog.records import Request
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
@@ -180,6 +181,14 @@ async def _create(world: World, server: Lake, sent: Request) -> object:
     return await create_table(server, NAMESPACE, table("new", properties=SHORT_LOG), sent)
 
 
+async def _create_ahead(world: World, server: Lake, sent: Request) -> object:
+    """By a server that knows catalog, namespace and list, which writes before it has read the name (N2 ahead)."""
+    await server.catalog("main").read()
+    await server.namespace(NAMESPACE).read()
+    await server.index(names_scope(NAMESPACE)).read()
+    return await _create(world, server, sent)
+
+
 async def _stage(world: World, server: Lake, sent: Request) -> object:
     del world
     return await create_table(server, NAMESPACE, table("new", stage_create=True), sent)
@@ -253,6 +262,7 @@ def _both(name: str, send: Send, times: Times, *, is_natural: bool, events: int 
 
 MUTATIONS: Final = (
     *_both("create", _create, _times_created, is_natural=False, events=1),
+    _both("create ahead", _create_ahead, _times_created, is_natural=False, events=1)[1],
     *_both("stage", _stage, _times_staged, is_natural=False),
     *_both("create by commit", _create_by_commit, _times_created, is_natural=True, events=1),
     *_both("append", _append, _times_committed, is_natural=True),

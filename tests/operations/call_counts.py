@@ -1,10 +1,16 @@
 """What each operation costs on a bucket: storage calls, bytes and rounds, counted by a spy on a warm server."""
 
 import dataclasses
-from collections.abc import Awaitable, Mapping
+import functools
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from sandur.catalog.identifiers import Identifier
+from sandur.catalog.records import Request
+from sandur.iceberg.requests import TableCommit
+from sandur.operations.access import Security, with_current_names
+from sandur.operations.delta.commit import update_table
 from sandur.operations.index.lists import list_names
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
@@ -16,7 +22,7 @@ from sandur.storage.local import LocalStore
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
-from tests.operations.delta_requests import add, create_managed
+from tests.operations.delta_requests import add, add_change, create_managed
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
     NAMESPACE,
@@ -61,10 +67,11 @@ class _Counter:
     spy: SpyStore
     counted: dict[str, Counted] = dataclasses.field(default_factory=dict)
 
-    async def count(self, name: str, operation: Awaitable[object]) -> None:
+    async def count(self, name: str, operation: Callable[[Lake], Awaitable[object]], *, is_read: bool = False) -> None:
+        """Count an operation as a server carries it out: with the check of the names of containers (X1)."""
         await self.lake.background.drain()
         self.spy.reset()
-        await operation
+        await with_current_names(self.lake, None, operation, is_read=is_read)
         rounds, widths = self.spy.rounds, tuple(self.spy.widths)
         await self.lake.background.drain()
         names = [call.name for call in self.spy.calls]
@@ -98,24 +105,34 @@ async def count_operations(folder: Path) -> Mapping[str, Counted]:
     await add(lake, delta, 1)
     await list_names(lake, NAMESPACE, kind="table", page_token="", page_size=10)
 
-    await counter.count("load", load(lake, T))
-    await counter.count("commit, append", commit_table(lake, T, append(3, 2), request("3")))
-    await counter.count("commit, append, with a key", commit_table(lake, T, append(4, 3), keyed_request("4")))
-    await counter.count("commit, property", commit_table(lake, T, commit(set_property("a", "b")), request("a")))
-    both = [(T, append(5, 4)), (U, append(3, 2))]
-    await counter.count("transaction, two tables", commit_transaction(lake, "main", both, request("both")))
-    both = [(T, append(6, 5)), (U, append(4, 3))]
-    keyed = commit_transaction(lake, "main", both, keyed_request("both"))
-    await counter.count("transaction, two tables, with a key", keyed)
-    await counter.count("create", create_table(lake, NAMESPACE, table("new"), request("create")))
-    await counter.count("create, with a key", create_table(lake, NAMESPACE, table("newer"), keyed_request("create")))
+    await lake.feature(Security).read()
+    pages = functools.partial(list_names, namespace=NAMESPACE, kind="table", page_token="", page_size=10)
+
+    count, appended = counter.count, functools.partial(_commit, T)
+    await count("load", lambda lake: load(lake, T), is_read=True)
+    await count("commit, append", appended(append(3, 2), request("3")))
+    await count("commit, append, with a key", appended(append(4, 3), keyed_request("4")))
+    await count("commit, property", appended(commit(set_property("a", "b")), request("a")))
+    for number, sent in ((5, request("both")), (6, keyed_request("both"))):
+        both = [(T, append(number, number - 1)), (U, append(number - 2, number - 3))]
+        work = functools.partial(commit_transaction, catalog="main", commits=both, request=sent)
+        await count(f"transaction, two tables{', with a key' * bool(sent.key)}", work)
+    for name, sent in (("new", request("create")), ("newer", keyed_request("create"))):
+        made = functools.partial(create_table, namespace=NAMESPACE, create=table(name), request=sent)
+        await count(f"create{', with a key' * bool(sent.key)}", made)
     new, renamed = identifier_of("new"), identifier_of("renamed")
-    await counter.count("rename", rename(lake, new, renamed, kind="table", request=request("rename")))
-    await counter.count("drop", drop_name(lake, renamed, kind="table", request=request("drop")))
-    await list_names(lake, NAMESPACE, kind="table", page_token="", page_size=10)
-    await counter.count("list, one page", list_names(lake, NAMESPACE, kind="table", page_token="", page_size=10))
-    await counter.count("Delta commit", add(lake, delta, 2))
+    await count("rename", lambda lake: rename(lake, new, renamed, kind="table", request=request("rename")))
+    await count("drop", lambda lake: drop_name(lake, renamed, kind="table", request=request("drop")))
+    await pages(lake)
+    await count("list, one page", pages, is_read=True)
+    await count("Delta commit", lambda lake: add(lake, delta, 2))
+    by_uuid = functools.partial(update_table, identifier=None, change=add_change(delta, 3), request=request("3"))
+    await count("Delta commit, by the uuid of the table", by_uuid)
     return {**counter.counted, "plan": await _count_plan(folder)}
+
+
+def _commit(identifier: Identifier, change: TableCommit, sent: Request) -> Callable[[Lake], Awaitable[object]]:
+    return lambda lake: commit_table(lake, identifier, change, sent)
 
 
 async def _count_plan(folder: Path) -> Counted:
@@ -125,5 +142,6 @@ async def _count_plan(folder: Path) -> Counted:
     server = await fleet.serve_table(made_table(fleet.table_folder, 3, 2))
     await request_plan(server)
     counter = _Counter(server, spy)
-    await counter.count("plan", request_plan(server))
+    await server.feature(Security).read()
+    await counter.count("plan", request_plan, is_read=True)
     return counter.counted["plan"]

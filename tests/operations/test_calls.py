@@ -35,8 +35,9 @@ X = TypeVar("X")
 
 
 class Budget(NamedTuple):
-    """Exact calls, and the most bytes that are read and written."""
+    """Exact rounds before the answer and calls, and the most bytes that are read and written."""
 
+    rounds: int
     reads: int
     writes: int
     deletes: int
@@ -44,27 +45,29 @@ class Budget(NamedTuple):
 
 
 BUDGETS: Final = {
-    "load": Budget(3, 0, 0, 0),
-    "commit, append": Budget(1, 3, 0, 4_500),
-    "commit, append, with a key": Budget(1, 4, 0, 5_500),
-    "commit, property": Budget(4, 5, 1, 9_000),
-    "transaction, two tables": Budget(2, 10, 1, 15_000),
-    "transaction, two tables, with a key": Budget(2, 10, 0, 16_000),
-    "create": Budget(5, 9, 1, 10_000),
-    "create, with a key": Budget(5, 11, 1, 12_000),
-    "rename": Budget(10, 7, 2, 9_000),
-    "drop": Budget(5, 5, 1, 7_000),
-    "list, one page": Budget(2, 0, 0, 0),
-    "Delta commit": Budget(1, 2, 0, 3_000),
-    "plan": Budget(3, 1, 0, 600),
+    "load": Budget(1, 4, 0, 0, 0),
+    "commit, append": Budget(2, 2, 3, 0, 4_500),
+    "commit, append, with a key": Budget(2, 2, 4, 0, 5_500),
+    "commit, property": Budget(2, 5, 5, 1, 9_000),
+    "transaction, two tables": Budget(3, 3, 10, 1, 15_000),
+    "transaction, two tables, with a key": Budget(3, 3, 10, 0, 16_000),
+    "create": Budget(3, 6, 9, 1, 10_000),
+    "create, with a key": Budget(4, 6, 11, 1, 12_000),
+    "rename": Budget(4, 11, 7, 2, 9_000),
+    "drop": Budget(3, 6, 5, 1, 7_000),
+    "list, one page": Budget(1, 3, 0, 0, 0),
+    "Delta commit": Budget(2, 2, 2, 0, 3_000),
+    "Delta commit, by the uuid of the table": Budget(1, 0, 2, 0, 3_500),
+    "plan": Budget(2, 4, 1, 0, 600),
 }
+"""As a server carries them out: one of the reads is that of the names of containers (X1)."""
 
 
-async def test_each_operation_keeps_its_budget_of_calls_and_bytes(tmp_path: Path) -> None:
+async def test_each_operation_keeps_its_budget_of_rounds_calls_and_bytes(tmp_path: Path) -> None:
     counted = await count_operations(tmp_path)
 
-    calls = {name: (one.reads, one.writes, one.deletes) for name, one in counted.items()}
-    assert calls == {name: budget[:3] for name, budget in BUDGETS.items()}
+    calls = {name: (one.rounds, one.reads, one.writes, one.deletes) for name, one in counted.items()}
+    assert calls == {name: budget[:4] for name, budget in BUDGETS.items()}
     assert not any(one.lists for one in counted.values())
     for name, one in counted.items():
         assert one.bytes_read + one.bytes_written <= BUDGETS[name].bytes_max, name

@@ -5,6 +5,8 @@ import pytest
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.records import Claim
 from sandur.errors import AlreadyExists, Busy, Conflict, Invalid, KeyReused, NotFound, Unsupported
+from sandur.operations.containers.drop import drop_namespace
+from sandur.operations.containers.namespaces import update_namespace_properties
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
@@ -13,9 +15,10 @@ from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename
 from sandur.operations.tables.views import create_view
+from sandur.storage.contract import list_all
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.invariants import check_invariants
+from tests.operations.invariants import all_pointers, check_invariants
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
     NAMESPACE,
@@ -266,3 +269,67 @@ async def test_a_keyed_stage_is_created_once_and_gets_the_same_answer(lake: Lake
         await create_table(restarted(lake), NAMESPACE, table("t", stage_create=True), keyed_request("stage")) == staged
     )
     assert len(await lake.store.list(lake.layout.stages_folder())) == 1
+
+
+async def knowing(lake: Lake) -> Lake:
+    """Another server that has read the catalog, the namespace and its list, as after a creation of its own."""
+    server = restarted(lake)
+    await create(server, "its own")
+    return server
+
+
+async def left_behind(lake: Lake) -> list[str]:
+    """The metadata files that no pointer refers to, and the pointers that no name has."""
+    whole = await check_invariants(lake)
+    named = {location for chain in whole.values() for location in chain.locations}
+    files = [one.key for one in await list_all(lake.store, f"{lake.area.removeprefix('memory://store/')}/main/")]
+    unbound = [uuid for uuid, one in (await all_pointers(lake)).items() if one.value.state == "unbound"]
+    return [key for key in files if f"memory://store/{key}" not in named] + unbound
+
+
+async def test_a_creation_that_wrote_before_it_saw_that_its_name_is_taken_leaves_nothing(lake: Lake) -> None:
+    """N2 ahead, on a list that is stale."""
+    server = await knowing(lake)
+    made = await create(lake, "t")
+
+    with pytest.raises(AlreadyExists):
+        await create_table(server, NAMESPACE, table("t"), request("late"))
+
+    await server.background.drain()
+    assert (await load(restarted(lake), T)).table_uuid == made.table_uuid
+    assert await left_behind(lake) == []
+
+
+async def test_a_creation_that_wrote_before_it_saw_that_its_namespace_is_gone_leaves_nothing(lake: Lake) -> None:
+    server = await knowing(lake)
+    await drop_name(lake, identifier_of("its own"), kind="table", request=request("drop"))
+    await drop_namespace(lake, NAMESPACE, request("drop namespace"))
+
+    with pytest.raises(NotFound, match=r"^Namespace does not exist: a$"):
+        await create_table(server, NAMESPACE, table("t"), request("late"))
+
+    await server.background.drain()
+    assert [one for one in await left_behind(lake) if "its own" not in one] == []
+
+
+async def test_a_creation_lies_where_its_namespace_says_now_not_where_it_said_before(lake: Lake) -> None:
+    server = await knowing(lake)
+    place = f"{lake.area}/main/elsewhere"
+    await update_namespace_properties(lake, NAMESPACE, removals=[], updates={"location": place}, request=request("m"))
+
+    made = await create(server, "t")
+
+    assert content(made)["location"].startswith(place)
+    assert (await load(restarted(lake), T)).metadata_location == made.metadata_location
+    assert await left_behind(lake) == []
+
+
+async def test_a_creation_is_refused_for_its_namespace_before_it_is_for_its_content(lake: Lake) -> None:
+    """The order of the refusals is that of a server that reads first."""
+    server = await knowing(lake)
+    await drop_name(lake, identifier_of("its own"), kind="table", request=request("drop"))
+    await drop_namespace(lake, NAMESPACE, request("drop namespace"))
+    wrong = table("t", properties={"format-version": "9"})
+
+    with pytest.raises(NotFound):
+        await create_table(server, NAMESPACE, wrong, request("late"))

@@ -64,7 +64,7 @@ async def test_an_insert_costs_no_round() -> None:
 
     await create(lake, "second")
 
-    assert spy.rounds == 4
+    assert spy.rounds == 3
     await lake.background.drain()
 
 

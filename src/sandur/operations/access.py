@@ -137,9 +137,17 @@ async def read_authority(lake: Lake) -> Authority | None:
     """
     if lake.names is None:
         return await lake.feature(Security).read() if lake.access else None
+    if lake.access is None and lake.names.is_done and not lake.names.is_read:
+        return None
     authority = await lake.feature(Security).read()
     check_names(lake, authority)
     return authority if lake.access else None
+
+
+async def check_names_early(lake: Lake) -> None:
+    """X1 beside the first reads of a change. If it needs grants, they are read later (A6), with the names."""
+    if lake.access is None and not lake.store.has_instant_reads:
+        await read_authority(lake)
 
 
 async def with_current_names(
@@ -377,16 +385,24 @@ async def read_both(lake: Lake, identifier: Identifier) -> None:
             await gather_all((name.read(), lake.bound_record(entry.uuid, entry.format or "iceberg").read()))
 
 
+def is_unlisted(lake: Lake, identifier: Identifier) -> bool:
+    """Whether a name was free in the list index when this process read it last."""
+    place = lake.layout.aliases.place_by_keys(place_of(identifier))
+    entries = _entries(lake.by_keys, place)
+    return entries is not None and entry_named(entries, place.name) is None
+
+
 def _indexed(lake: Lake, place: Place) -> Entry | None:
     """The entry of a name in the index as this process read it last; None if it has not read it."""
+    return entry_named(_entries(lake, place) or (), place.name)
+
+
+def _entries(lake: Lake, place: Place) -> Sequence[Entry] | None:
     manifest = lake.index(place.scope).last_seen
-    if manifest is None:
-        return None
-    entries, refs = manifest.value.entries, manifest.value.segments
-    if refs:
-        segment = lake.index_segment(place.scope, refs[segment_at(refs, place.name)].id).last_seen
-        entries = segment.value.entries if segment else ()
-    return entry_named(entries, place.name)
+    if manifest is None or not (refs := manifest.value.segments):
+        return manifest.value.entries if manifest else None
+    segment = lake.index_segment(place.scope, refs[segment_at(refs, place.name)].id).last_seen
+    return segment.value.entries if segment else None
 
 
 async def authorize_name(lake: Lake, found: ResolvedName, *, missing: NotFound, situation: str = "") -> None:

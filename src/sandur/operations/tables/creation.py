@@ -19,7 +19,7 @@ from sandur.catalog.records import (
     head_of,
 )
 from sandur.errors import Busy, Invalid, SandurError, SwapLost
-from sandur.operations.access import authorize_namespace
+from sandur.operations.access import authorize_namespace, check_names_early, is_unlisted
 from sandur.operations.events import event_of
 from sandur.operations.idempotency import ClaimLost, claim_for
 from sandur.operations.index import update
@@ -102,7 +102,8 @@ class Creation(Generic[T]):
     async def _first_attempt(self) -> T:
         early = named_early(self.lake, self.identifier, self.draft.named_locations)
         wanted = self.draft.uuid or self.lake.clock.new_uuid()
-        namespace, slot, uuid, self._unfree = await gather_all(  # N1
+        seen, ahead = self._containers(), self._drafted_ahead(wanted)
+        reads = gather_all(  # N1
             (
                 resolve_placed_namespace(self.lake, self.identifier.namespace),
                 settle_name(self.lake, self.identifier),
@@ -110,6 +111,12 @@ class Creation(Generic[T]):
                 self._places.write(self._holder(wanted), early) if early else _nothing(),  # P3
             )
         )
+        (namespace, slot, uuid, self._unfree), *_ = await gather_all(
+            (reads, check_names_early(self.lake), self._write(wanted, ahead) if ahead else _nothing())
+        )
+        if self._aside and seen != self._containers():
+            await self.lake.background.run("delete the file of a lost create", self._forget_aside(uuid))
+            self._aside, uuid = None, self.lake.clock.new_uuid()
         missing = namespace_not_found(self.identifier.namespace)
         if namespace is None:
             raise await self._refused(missing, uuid)
@@ -117,6 +124,33 @@ class Creation(Generic[T]):
         if self._taken:
             raise await self._refused(self._taken, uuid)
         return await self._create(uuid, namespace.value.id, slot)
+
+    def _containers(self) -> tuple[object, ...]:
+        """The namespace and the catalog as this process saw them last: they decide where a new table lies."""
+        lake, identifier = self.lake, self.identifier
+        return lake.namespace(identifier.namespace).last_seen, lake.catalog(identifier.catalog).last_seen
+
+    def _drafted_ahead(self, uuid: str) -> NewRecord[T] | None:
+        """N2 ahead: the record to write beside the reads of the name, which saves a round; None to read first.
+
+        Only a bucket has a round to save. Nothing is written for a name that was taken when this process read the list,
+        and nothing before a right is checked, a key is claimed, or a place that the client chose.
+        """
+        lake, draft, namespace = self.lake, self.draft, self.lake.namespace(self.identifier.namespace).last_seen
+        if namespace is None or namespace.value.state != "active" or not is_unlisted(lake, self.identifier):
+            return None
+        if any((lake.store.has_instant_reads, lake.access, self.claim.is_keyed, draft.format != "iceberg")):
+            return None
+        if any((draft.uuid, draft.named_locations, draft.is_registered)):
+            return None
+        with contextlib.suppress(SandurError):  # It is raised again, after the reads that come first.
+            made = self._drafted(uuid)
+            return None if places_to_claim(lake, self.identifier, uuid, made.locations) else made
+        return None
+
+    async def _forget_aside(self, uuid: str) -> None:
+        await discard_creation(self.lake, self.identifier, uuid, self.request)
+        await update.finish(self.lake, self.identifier, uuid)
 
     async def _authorize(self, namespace_id: str) -> None:
         """The right to create, on the namespace that the name will belong to. A stage is no permission."""
@@ -263,6 +297,15 @@ class Creation(Generic[T]):
                     return None  # By now the name says why, and perhaps that an attempt of this request succeeded.
                 return await self._refuse(uuid, secured)
             made = secured
+        if not await self._write(uuid, made, namespace_id):  # Of an earlier attempt, or of another request.
+            taken = await self._take_pointer(made)
+            if not isinstance(taken, NewRecord):
+                return taken
+            self._aside = (uuid, made := taken)
+        return made
+
+    async def _write(self, uuid: str, made: NewRecord[T], namespace_id: str = "") -> bool:
+        """The one round of N2; False if a pointer of that uuid exists."""
         _, created, _, self._insert = await gather_all(
             (
                 self.draft.write(made),
@@ -271,13 +314,9 @@ class Creation(Generic[T]):
                 prepare_insert(self.lake, self.identifier, uuid),  # I1
             )
         )
-        if created is None:  # A pointer of that uuid exists: of an earlier attempt, or of another request.
-            taken = await self._take_pointer(made)
-            if not isinstance(taken, NewRecord):
-                return taken
-            made = taken
-        self._aside = (uuid, made)
-        return made
+        if created:
+            self._aside = (uuid, made)
+        return created is not None
 
     def _drafted(self, uuid: str) -> NewRecord[T]:
         made = self.draft.made(uuid)

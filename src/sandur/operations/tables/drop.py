@@ -11,7 +11,7 @@ from sandur.catalog.events import CatalogEvent, Source
 from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import BoundRecord, Claim, NameRecord, PurgeOrder, Request, drop_of, head_of
 from sandur.errors import Busy, SwapLost
-from sandur.operations.access import name_chain, read_authority, record_chain, require
+from sandur.operations.access import check_names_early, name_chain, read_authority, record_chain, require
 from sandur.operations.events import event_of, name_subject
 from sandur.operations.idempotency import KeyClaim, claim_for, key_hash_of, run_exactly_once
 from sandur.operations.index import update
@@ -128,7 +128,8 @@ class _Drop:
 
     async def _find_live(self) -> ResolvedName | None:
         """D1: what there is to drop."""
-        live = (await settle_name(self.lake, self.identifier)).live
+        slot, _ = await gather_all((settle_name(self.lake, self.identifier), check_names_early(self.lake)))
+        live = slot.live
         return live if live and live.is_a(self.kind, self.formats) else None
 
     async def _find_dropped(self, uuid: str) -> Versioned[BoundRecord] | None:

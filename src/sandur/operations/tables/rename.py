@@ -12,6 +12,7 @@ from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identif
 from sandur.catalog.records import Claim, NameRecord, Request
 from sandur.errors import AlreadyExists, Busy, Forbidden, NotFound, OutcomeUnknown, SandurError, SwapLost
 from sandur.operations.access import (
+    check_names_early,
     name_chain,
     namespace_chain,
     read_authority,
@@ -148,11 +149,12 @@ class _Rename:
 
     async def _plan(self) -> _Plan | _Refusal | None:
         """R1: what to do, or why not; None to read again."""
-        namespace, source, target = await gather_all(
+        namespace, source, target, _ = await gather_all(
             (
                 resolve_namespace(self.lake, self.target.namespace),
                 settle_name(self.lake, self.source),
                 settle_name(self.lake, self.target),
+                check_names_early(self.lake),
             )
         )
         live, held = source.live, self.claim.held
