@@ -1,6 +1,9 @@
 """The memory of a server: what it caches stays within the settings, for any number of tables."""
 
+import asyncio
+
 from sandur.operations.caches import BytesLruCache, LruCache
+from sandur.operations.containers.namespaces import update_namespace_properties
 from sandur.operations.index.lists import list_names
 from sandur.operations.lake import Lake
 from sandur.operations.tables.create import create_table
@@ -14,7 +17,7 @@ BYTES_MAX = 64 << 10
 
 
 def caches_of(lake: Lake) -> list[LruCache[object, object]]:
-    held = [lake._seen, lake._seen_index]
+    held = [lake._seen, lake._seen_containers, lake._seen_index]
     for feature in (*lake._features.values(), *lake.named_features.values()):
         held += feature if isinstance(feature, tuple) else [feature]
     return [cache for cache in held if isinstance(cache, LruCache)]
@@ -52,3 +55,17 @@ async def test_a_server_that_caches_almost_nothing_answers_the_same() -> None:
         assert f"/{name}-" in (loaded.metadata_location or "")
     listed = await list_names(lake, NAMESPACE, kind="table", page_token=None, page_size=None)
     assert [entry.name for entry in listed.entries] == names
+
+
+async def test_a_full_cache_does_not_forget_where_a_new_table_lies() -> None:
+    """What other requests read between two steps of a creation must not take its namespace and catalog away."""
+    lake = make_lake(cache_records_max=1, cache_bytes_max=1)
+    await set_up_catalog(lake)
+    place = f"{lake.area}/main/elsewhere"
+    await update_namespace_properties(lake, NAMESPACE, removals=[], updates={"location": place}, request=request("m"))
+    names = [f"t{number}" for number in range(8)]
+
+    made = await asyncio.gather(*(create_table(lake, NAMESPACE, table(name), request(name)) for name in names))
+
+    await lake.background.drain()
+    assert all((one.metadata_location or "").startswith(place) for one in made)

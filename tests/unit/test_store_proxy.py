@@ -109,3 +109,12 @@ def test_a_round_of_several_calls_ends_with_its_slowest() -> None:
     assert two == pytest.approx(math.exp(deviation * NormalDist().inv_cdf(math.sqrt(0.5))), abs=0.02)
     assert two + one < both < two + 2 * one
     assert latency.median_rounds((2, 1)) == both, "seeded"
+
+
+def test_no_client_that_waits_for_each_answer_gets_more_than_the_latency_allows() -> None:
+    """The mean of a log-normal latency of 20 and 60 ms is 22.4 ms."""
+    latency = PROFILES["s3"]
+
+    assert latency.rate_max(32, calls=1) == pytest.approx(32 / 0.0224, rel=0.02)
+    assert latency.rate_max(256, calls=1) == pytest.approx(8 * latency.rate_max(32, calls=1), rel=0.001)
+    assert latency.rate_max(32, calls=4) < latency.rate_max(32, calls=3) < latency.rate_max(32, calls=1)

@@ -42,6 +42,8 @@ from sandur.storage.probe import verify_store
 from sandur.storage.record_form import RecordForm
 
 _INDEX_SHARE: Final = 1 / 4
+_CONTAINERS_SHARE: Final = 4
+_CONTAINERS_MIN: Final = 64
 
 T = TypeVar("T", bound=Record)
 F = TypeVar("F")
@@ -89,6 +91,9 @@ class Lake:
         self._closers: list[Callable[[], Awaitable[None]]] = []
         # One cache for cells of every kind: the methods below give each key to one kind only.
         self._seen: MutableMapping[str, Versioned[Any]] = LruCache(self.settings.cache_records_max)
+        # A cache of their own: a request that creates reads them, and needs them again after others filled the cache.
+        containers_max = max(_CONTAINERS_MIN, self.settings.cache_records_max // _CONTAINERS_SHARE)
+        self._seen_containers: MutableMapping[str, Versioned[Any]] = LruCache(containers_max)
         # A cache of their own, because index cells are large.
         self._seen_index: MutableMapping[str, Versioned[Any]] = BytesLruCache(
             self.cache_bytes(_INDEX_SHARE), entries_max=self.settings.cache_records_max, size_of=_index_bytes
@@ -197,10 +202,10 @@ class Lake:
         return self._cell(self.layout.security_manifest(), SecurityManifest)
 
     def catalog(self, name: str) -> Cell[Catalog]:
-        return self._cell(self.layout.catalog(name), Catalog)
+        return self._cell(self.layout.catalog(name), Catalog, self._seen_containers)
 
     def namespace(self, namespace: Namespace) -> Cell[NamespaceRecord]:
-        return self._cell(self.layout.namespace(namespace), NamespaceRecord)
+        return self._cell(self.layout.namespace(namespace), NamespaceRecord, self._seen_containers)
 
     def name(self, identifier: Identifier) -> Cell[NameRecord]:
         return self._cell(self.layout.name(identifier), NameRecord)
@@ -273,8 +278,11 @@ class Lake:
         layout = self.layout
         return (layout.aliases, (layout.tenant, layout.workspace)) if layout.aliases else ()
 
-    def _cell(self, key: str, kind: type[T], *, is_cached: bool = True) -> Cell[T]:
-        cell = Cell(self.store, key, kind, self.clock, self._seen if is_cached else None, self.form)
+    def _cell(
+        self, key: str, kind: type[T], seen: MutableMapping[str, Versioned[T]] | None = None, *, is_cached: bool = True
+    ) -> Cell[T]:
+        held = self._seen if seen is None else seen
+        cell = Cell(self.store, key, kind, self.clock, held if is_cached else None, self.form)
         if self.layout.aliases:
             cell.aliases, cell.workspace = self._named or (None, ("", ""))
         return cell

@@ -132,13 +132,19 @@ def root_holder(lake: Lake, catalog: Catalog, request: Request, *, began_ms: int
     return Holder(kind="root", owner=owner, home=catalog.id, began_ms=began_ms, made_by=made_by, what="catalog")
 
 
+def remembered_placed_namespace(lake: Lake, namespace: Namespace) -> Versioned[NamespaceRecord] | None:
+    """The namespace that this process remembers, if the catalog that it remembers is its parent."""
+    seen = lake.namespace(namespace).last_seen
+    return seen if seen and _is_parent(lake.catalog(namespace.catalog).last_seen, namespace, seen.value) else None
+
+
 async def resolve_placed_namespace(lake: Lake, namespace: Namespace) -> Versioned[NamespaceRecord] | None:
     """P2: the namespace, and its catalog as it is now: a root that this server remembers may be a stranger's by now.
 
     The catalog is read in the same round, unless the one that is remembered is the namespace's parent.
     """
-    catalog, seen = lake.catalog(namespace.catalog), lake.namespace(namespace).last_seen
-    if seen and _is_parent(catalog.last_seen, namespace, seen.value):
+    catalog = lake.catalog(namespace.catalog)
+    if remembered_placed_namespace(lake, namespace):
         found = await resolve_namespace(lake, namespace)
     else:
         found, _ = await gather_all((resolve_namespace(lake, namespace), catalog.read()))

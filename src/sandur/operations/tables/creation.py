@@ -14,6 +14,7 @@ from sandur.catalog.records import (
     BoundRecord,
     Definite,
     NameRecord,
+    NamespaceRecord,
     Pointer,
     Request,
     head_of,
@@ -32,6 +33,7 @@ from sandur.operations.locations.placement import (
     is_uuid_taken,
     named_early,
     places_to_claim,
+    remembered_placed_namespace,
     resolve_placed_namespace,
     uuid_taken,
 )
@@ -102,7 +104,8 @@ class Creation(Generic[T]):
     async def _first_attempt(self) -> T:
         early = named_early(self.lake, self.identifier, self.draft.named_locations)
         wanted = self.draft.uuid or self.lake.clock.new_uuid()
-        seen, ahead = self._containers(), self._drafted_ahead(wanted)
+        seen = remembered_placed_namespace(self.lake, self.identifier.namespace)
+        ahead = self._drafted_ahead(wanted, seen) if seen else None
         reads = gather_all(  # N1
             (
                 resolve_placed_namespace(self.lake, self.identifier.namespace),
@@ -114,7 +117,7 @@ class Creation(Generic[T]):
         (namespace, slot, uuid, self._unfree), *_ = await gather_all(
             (reads, check_names_early(self.lake), self._write(wanted, ahead) if ahead else _nothing())
         )
-        if self._aside and seen != self._containers():
+        if self._aside and (seen and seen.version) != (namespace and namespace.version):
             await self.lake.background.run("delete the file of a lost create", self._forget_aside(uuid))
             self._aside, uuid = None, self.lake.clock.new_uuid()
         missing = namespace_not_found(self.identifier.namespace)
@@ -125,19 +128,14 @@ class Creation(Generic[T]):
             raise await self._refused(self._taken, uuid)
         return await self._create(uuid, namespace.value.id, slot)
 
-    def _containers(self) -> tuple[object, ...]:
-        """The namespace and the catalog as this process saw them last: they decide where a new table lies."""
-        lake, identifier = self.lake, self.identifier
-        return lake.namespace(identifier.namespace).last_seen, lake.catalog(identifier.catalog).last_seen
-
-    def _drafted_ahead(self, uuid: str) -> NewRecord[T] | None:
+    def _drafted_ahead(self, uuid: str, namespace: Versioned[NamespaceRecord]) -> NewRecord[T] | None:
         """N2 ahead: the record to write beside the reads of the name, which saves a round; None to read first.
 
         Only a bucket has a round to save. Nothing is written for a name that was taken when this process read the list,
         and nothing before a right is checked, a key is claimed, or a place that the client chose.
         """
-        lake, draft, namespace = self.lake, self.draft, self.lake.namespace(self.identifier.namespace).last_seen
-        if namespace is None or namespace.value.state != "active" or not is_unlisted(lake, self.identifier):
+        lake, draft = self.lake, self.draft
+        if namespace.value.state != "active" or not is_unlisted(lake, self.identifier):
             return None
         if any((lake.store.has_instant_reads, lake.access, self.claim.is_keyed, draft.format != "iceberg")):
             return None
