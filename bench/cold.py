@@ -253,6 +253,11 @@ def _idle_share(pid: int) -> float:
 def _change(kind: str, location: str, number: int) -> Mapping[str, object]:
     if kind == "properties":
         return {"requirements": [], "updates": [{"action": "set-properties", "updates": {"number": str(number)}}]}
+    return {"requirements": [], "updates": append_updates(location, number)}
+
+
+def append_updates(location: str, number: int) -> Sequence[Mapping[str, object]]:
+    """The updates of an append that makes the snapshot of that number, from 1 on."""
     snapshot = {
         "snapshot-id": number,
         "sequence-number": number,
@@ -264,7 +269,7 @@ def _change(kind: str, location: str, number: int) -> Mapping[str, object]:
     if number > 1:
         snapshot["parent-snapshot-id"] = number - 1
     head = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": number}
-    return {"requirements": [], "updates": [{"action": "add-snapshot", "snapshot": snapshot}, head]}
+    return [{"action": "add-snapshot", "snapshot": snapshot}, head]
 
 
 def _show(

@@ -47,6 +47,15 @@ class Latency(msgspec.Struct, frozen=True):
         sums = (sum(max(self.draw_seconds(chance) for _ in range(width)) for width in widths) for _ in range(_DRAWS))
         return round(statistics.median(sums) * 1_000 / self.p50_ms, 2)
 
+    def rate_max(self, connections: int, *, calls: int, seed: int = 1) -> float:
+        """The most requests per second that clients can get that wait for each answer, if it needs such a round.
+
+        No server is faster, whatever its CPU time: a request takes at least as long as the slowest of its calls.
+        """
+        chance = random.Random(seed)
+        rounds = [max(self.draw_seconds(chance) for _ in range(calls)) for _ in range(_DRAWS)]
+        return round(connections / statistics.mean(rounds), 1)
+
 
 PROFILES: Final[Mapping[str, Latency]] = {
     "s3": Latency(20, 60),
