@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import deltalake
 import httpx
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
@@ -14,6 +15,8 @@ from pyiceberg.types import StringType
 
 from sandur.clock import SystemClock
 from sandur.storage.local import LocalStore
+from tests.crash.unity_mutations import FUNCTION
+from tests.events.deliveries import SEALING_KEY
 from tests.server.logins import ADMIN_SECRET, PRINCIPALS, TOKENS
 from tests.server.process import server_process
 from tests.ui.published import publish
@@ -38,6 +41,8 @@ class Place:
         self.http.headers["Authorization"] = f"Bearer {token}"
         self.token = str(token)
         self.secret = ""
+        self.subscription = ""
+        self.dropped = ""
 
     def send(self, method: str, path: str, body: object = None) -> Any:
         answer = self.http.request(method, path, json=body)
@@ -58,7 +63,9 @@ class Place:
 def place_in(folder: Path) -> Iterator[Place]:
     """A server in the folder, filled, until the block ends."""
     options = {"authentication": "on", "admin_secret": ADMIN_SECRET, "fsync": "never", "deliveries": "false"}
-    with server_process(folder, **options, preview_timeout="PT4M") as process:
+    places = ("--allow-location", f"file://{folder}")
+    keys = {"sealing_keys": SEALING_KEY}
+    with server_process(folder, *places, **options, **keys, preview_timeout="PT4M") as process:
         place = Place(process.url, folder)
         with contextlib.closing(place.http):
             _fill(place)
@@ -80,6 +87,7 @@ def _fill(place: Place) -> None:
     daily.append(pa.table({"country": list(_COUNTRIES), "total": [10.5, 20.0, 7.25, 3.0, 1.0]}))
     visits = catalog.create_table("web.visits", pa.schema([("at", pa.timestamp("us")), ("page", pa.string())]))
     _governance(place)
+    _unity_objects(place)
     _long_names(place)
     asyncio.run(_publish(place, [str(one.metadata.table_uuid) for one in (orders, daily, visits)]))
 
@@ -104,6 +112,45 @@ def _governance(place: Place) -> None:
     read = {"changes": [{"principal": "ann", "add": ["SELECT"]}, {"principal": "analysts", "add": ["BROWSE"]}]}
     place.send("PATCH", f"{own}/grants/table/main.sales.orders", read)
     place.send("PATCH", f"{own}/tags/table/main.sales.orders", {"set": {"domain": "sales", "pii": "no"}})
+
+
+def _unity_objects(place: Place) -> None:
+    """A Delta table with two versions, a volume, a function, a model, a subscription, and a view that was dropped."""
+    folder, unity = place.folder / "clicks", "/api/2.1/unity-catalog"
+    rows = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "country": ["IS", "DK", "IS"]})
+    deltalake.write_deltalake(folder, rows, partition_by=["country"])
+    deltalake.write_deltalake(folder, rows, mode="append")
+    columns = [
+        {"name": name, "type_text": text, "type_name": text.upper(), "type_json": f'"{text}"', "position": number}
+        for number, (name, text) in enumerate((("id", "long"), ("country", "string")))
+    ]
+    columns[1]["partition_index"] = 0
+    where = {"catalog_name": "main", "schema_name": "web"}
+    table = {"name": "clicks", "table_type": "EXTERNAL", "data_source_format": "DELTA", "comment": "Clicks of visitors"}
+    place.send(
+        "POST", f"{unity}/tables", {**where, **table, "storage_location": f"file://{folder}", "columns": columns}
+    )
+    place.send("POST", f"{unity}/volumes", {**where, "name": "raw", "volume_type": "MANAGED", "comment": "Raw files"})
+    place.send("POST", f"{unity}/models", {**where, "name": "forecast", "comment": "Demand of the next week"})
+    version = {"model_name": "forecast", "source": "s3://runs/17", "run_id": "run-17", "comment": "The first one"}
+    place.send("POST", f"{unity}/models/versions", {**where, **version})
+    function = {name: getattr(FUNCTION, name) for name in FUNCTION.__struct_fields__}
+    known = {name: value for name, value in function.items() if value is not None}
+    parameter = {"name": "x", "type_text": "int", "type_name": "INT", "type_json": "{}", "position": 0}
+    info = {
+        **known,
+        **where,
+        "name": "plus",
+        "input_params": {"parameters": [parameter]},
+        "routine_definition": "x + 1",
+    }
+    place.send("POST", f"{unity}/functions", {"function_info": {**info, "comment": "Adds one"}})
+    wanted = {"url": "https://hooks.example.org/a", "description": "To the data team"}
+    place.subscription = place.send("POST", "/api/sandur/v1/subscriptions", wanted)["id"]
+    gone = {"name": "gone", "schema": {"type": "struct", "fields": []}}
+    place.send("POST", "/v1/main/namespaces/web/tables", gone)
+    place.dropped = place.send("GET", "/api/sandur/v1/objects/main/web/gone")["id"]
+    place.send("DELETE", "/v1/main/namespaces/web/tables/gone")
 
 
 def _long_names(place: Place) -> None:

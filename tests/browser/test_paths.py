@@ -164,6 +164,45 @@ async def test_everything_is_reached_by_keyboard(browser: Browser, place: Place)
 
 
 @pytest.mark.browser
+async def test_the_actions_and_the_graphs_are_used_by_keyboard(browser: Browser, place: Place) -> None:
+    async with person(browser, place) as someone:
+        page = someone.page
+        await someone.open(ORDERS)
+        await page.get_by_text("Actions", exact=True).focus()
+        await page.keyboard.press("Enter")
+        await page.keyboard.press("Tab")
+        assert await page.evaluate("document.activeElement.textContent") == "Restore a version"
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/ui/actions/restore/main/sales/orders")
+        await someone.open(f"{ORDERS}/lineage?depth=2")
+        assert await page.locator("svg .marked").count() == 0
+        await page.locator("svg a", has_text="by_country").focus()
+        assert await page.locator("svg path.edge.marked").count() == 1
+        await page.locator("svg a", has_text="by_country").press("Enter")
+        await page.wait_for_url("**/by_country/lineage?depth=2")
+        await page.locator("svg a", has_text="web.visits").hover()
+        assert await page.locator("svg path.edge.marked").count() == 2  # The way there has two steps.
+        await page.locator("h1").hover()
+        assert await page.locator("svg .marked").count() == 0
+        assert await someone.violations() == []
+
+
+@pytest.mark.browser
+async def test_the_open_page_of_activity_follows(browser: Browser, place: Place) -> None:
+    async with person(browser, place) as someone:
+        page = someone.page
+        await page.clock.install()
+        await someone.open("/ui/activity")
+        rows = await page.locator("tbody tr").count()
+        newer = "<tr><td>now</td></tr>" * (rows + 1)
+        await page.route("**/ui/activity?only=rows", lambda route: route.fulfill(body=newer, content_type="text/html"))
+        async with page.expect_response("**/ui/activity?only=rows"):
+            await page.clock.fast_forward(61_000)
+        await page.locator("tbody tr").nth(rows).wait_for()
+        assert await page.locator("tbody tr").count() == rows + 1
+
+
+@pytest.mark.browser
 async def test_a_drop_needs_the_typed_name(browser: Browser, place: Place) -> None:
     async with person(browser, place) as someone:
         page = someone.page

@@ -205,9 +205,10 @@ async def _unity_objects(client: httpx.AsyncClient) -> None:
     delta = {"name": "d", "format": "delta", "columns": "id BIGINT", "comment": EVIL}
     await _made(client, "/api/sandur/v1/tables/main/plain", delta)
     await _made(client, f"{UNITY}/volumes", {**where, "name": "v", "volume_type": "MANAGED", "comment": EVIL})
+    parameter = {"name": f"x {EVIL}", "type_text": "int", "type_name": "INT", "type_json": "{}", "position": 0}
     function = {name: getattr(FUNCTION, name) for name in FUNCTION.__struct_fields__}
     known = {name: value for name, value in function.items() if value is not None}
-    info = {**known, "input_params": {"parameters": []}, **where, "name": "f", "comment": EVIL}
+    info = {**known, "input_params": {"parameters": [parameter]}, **where, "name": "f", "comment": EVIL}
     await _made(client, f"{UNITY}/functions", {"function_info": {**info, "routine_definition": EVIL}})
     await _made(client, f"{UNITY}/models", {**where, "name": "m", "comment": EVIL})
     await _made(client, f"{UNITY}/models/versions", {**where, "model_name": "m", "source": EVIL, "comment": EVIL})

@@ -134,7 +134,7 @@ async def test_a_drop_needs_the_name_and_says_what_becomes_of_the_files(browser:
     right = await browser.send(wrong, step="apply", typed="orders")
 
     assert "stay where they are" in kept.text
-    assert "deleted PT10M after the drop" in purged.text
+    assert "deleted 10 minutes after the drop" in purged.text
     assert wrong.status == 400
     assert (await browser.follow(right)).status == 200
     assert (await browser.client.get(TABLE)).status_code == 404

@@ -11,7 +11,7 @@ from tests.events.deliveries import SEALING_KEY
 from tests.server.conftest import Catalogs
 from tests.server.requests import create_view
 from tests.ui.html import Element, parse
-from tests.ui.scene import DATA, DELTA_PAGE, LEVEL, TABLE, TABLE_PAGE, VIEW_PAGE, Scene, make_scene, segment
+from tests.ui.scene import DATA, DELTA_PAGE, EVIL, LEVEL, TABLE, TABLE_PAGE, VIEW_PAGE, Scene, make_scene, segment
 
 PLAIN = "/ui/data/main/plain"
 COMMITS = ("Time", "Table", "Version", "Operation", "Source", "Principal", "Engine")
@@ -49,7 +49,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     f"{DELTA_PAGE}/timeline": VERSIONS,
     f"{DELTA_PAGE}/grants": ("What may a principal do?", "Granted on this table", "Inherited"),
     f"{PLAIN}/volumes/v": ("About this volume", "Location", "Owner"),
-    f"{PLAIN}/functions/f": ("Definition", "About this function", "parameters", "returns"),
+    f"{PLAIN}/functions/f": ("Definition", "About this function", "parameters", f"x {EVIL} INT", "returns"),
     f"{PLAIN}/models/m": ("Versions", "Version", "State", "Source", "Run", "Comment", "Created"),
     "/ui/activity": (*COMMITS, "Catalog", "Namespace", "Filter"),
     "/ui/jobs": ("Janitors and pipeline", "Published datasets", "Purges", "Staged tables", "State", "Detail"),

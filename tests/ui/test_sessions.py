@@ -38,6 +38,14 @@ async def test_a_page_without_a_session_leads_to_the_login_and_back(browser: Bro
     assert (await browser.follow(done)).status == 200
 
 
+async def test_the_login_has_its_styles(browser: Browser) -> None:
+    page = await browser.open("/ui/login")
+
+    assert [one.attributes["href"].rpartition("/")[2] for one in page.tree.every("link", rel="stylesheet")] == [
+        "sandur.css", "actions.css",
+    ]  # fmt: skip
+
+
 async def test_a_principal_logs_in_by_its_secret_a_token_or_an_api_key(browser: Browser) -> None:
     admin = await bearer(browser.client)
     key = await browser.client.post("/api/sandur/v1/principals/admin/api-keys", headers=admin)

@@ -96,6 +96,8 @@ def side_text(change: Change, side: Literal["before", "after"]) -> str:
     number = text.lstrip("+-")
     if change.area != "total" or not number.isdecimal():
         return text
+    if number != text and not int(number):
+        return ""
     shown = bytes_text(int(number)) if change.name == "bytes" else count_text(int(number))
     return shown if number == text else f"{shown} {'added' if text.startswith('+') else 'removed'}"
 

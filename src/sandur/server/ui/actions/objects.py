@@ -22,6 +22,7 @@ from sandur.server.ui.actions.steps import Action, Change, Field, Preview, Sent
 from sandur.server.ui.links import named_action_link, namespace_link, object_link, page_link
 from sandur.server.ui.pages.objects import identifier_of
 from sandur.server.ui.renderer import Crumb, View, lake_for, page
+from sandur.server.ui.texts import duration_text
 from sandur.server.ui.views.data import container_crumbs
 
 _PAGES_MAX: Final = 10
@@ -114,7 +115,7 @@ async def _drop_fields(kind: Kind, call: Call, sent: Sent) -> tuple[Field, ...]:
     found = await allowed(call, kind)
     if not _is_iceberg_table(found):
         return ()
-    hint = f"The files are deleted {call.settings.purge_delay} after the drop. This needs MODIFY, too."
+    hint = f"The files are deleted {duration_text(call.settings.purge_delay)} after the drop. This needs MODIFY, too."
     return (Field(name="purge", label="Delete its files", kind="check", value=sent.get("purge", ""), hint=hint),)
 
 
@@ -122,7 +123,7 @@ def _fate_of_files(call: Call, found: ResolvedName, *, purge: bool) -> tuple[str
     """What becomes of the files, and until when it can come back."""
     kind = found.name.value.kind
     if purge or _is_managed_delta(found):
-        delay = call.settings.purge_delay
+        delay = duration_text(call.settings.purge_delay)
         return f"deleted {delay} after the drop", f"until its files are deleted, {delay} after the drop"
     if kind in {"function", "model", "view"}:
         return "it has no data files" if kind != "model" else "stay", "as long as the janitors keep its record"

@@ -131,7 +131,7 @@ def _plain(value: object) -> str:
     match value:
         case str():
             return value
-        case {"parameters": list() as parameters}:
+        case {"parameters": [*parameters]}:
             return ", ".join(f"{one.get('name')} {one.get('type_text', '').upper()}" for one in parameters) or "none"
         case _:
             return msgspec.json.encode(value).decode()
