@@ -214,7 +214,7 @@ async def test_a_drop_needs_the_typed_name(browser: Browser, place: Place) -> No
         await page.get_by_role("button", name="Drop the table").click()
         await page.wait_for_url("**done=dropped")
         await someone.open("/ui/dropped/main")
-        await page.get_by_role("link", name="Bring back").click()
+        await page.get_by_role("link", name="Bring back main.web.visits").click()
         await page.get_by_role("button", name="Preview").click()
         await page.get_by_role("button", name="Bring it back").click()
         await page.wait_for_url("**done=undropped")

@@ -167,6 +167,9 @@ async def test_the_settings_are_for_administrators_and_have_no_secrets(place: Pl
     for secret in (SECURED.admin_secret, SEALING_KEY):
         assert secret not in shown.text
     assert "admin_secret" not in hidden.text
+    rows = dict(parse(shown.text).one("table").rows())
+    known = {"janitor_garbage": "true", "allowed_hosts": "–", "token_lifetime": "PT1H", "sealing_keys": "(not shown)"}
+    assert {name: rows[name] for name in known} == known
 
 
 async def test_an_id_leads_to_the_name_of_today_only_for_those_who_see_it(place: Place) -> None:

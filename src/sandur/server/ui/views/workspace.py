@@ -280,8 +280,15 @@ def _flat(values: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
         if isinstance(value, Mapping):
             found += [(f"{name}.{inner}", text) for inner, text in _flat(value)]
         else:
-            found.append((name, str(value)))
+            found.append((name, _plain(value)))
     return found
+
+
+def _plain(value: object) -> str:
+    """A value as a settings file has it, without the marks of lists."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 class ServerView(View, frozen=True, kw_only=True):
@@ -306,7 +313,7 @@ def setting_rows(settings: Settings) -> Sequence[tuple[str, str]]:
     """Every setting with its value, without secrets."""
     rows = []
     for key, value in _flat(msgspec.to_builtins(settings)):
-        is_secret = any(word in key for word in _SECRET) and value not in {"", "()", "[]"}
+        is_secret = any(word in key for word in _SECRET) and value and not key.endswith("_lifetime")
         rows.append((key, _HIDDEN if is_secret else value))
     return rows
 
