@@ -226,8 +226,7 @@ def log_out(flags: ServerFlags, *, forgets_profile: bool) -> None:
         _revoke(held)
     say(f"Logged out of {profile.server}." if held else f"Profile {name} is not logged in.")
     if held and held.expires_ms > SystemClock().now_ms():
-        minutes = -(-(held.expires_ms - SystemClock().now_ms()) // (60 * _MS))
-        say(f"A copy of its token would be valid for {minutes} more minutes.")
+        say("A copy of its token still works and can be renewed, until the tokens of the principal are revoked.")
 
 
 def _revoke(held: Credentials) -> None:
