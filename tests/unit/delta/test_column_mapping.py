@@ -37,6 +37,7 @@ def test_logical_names_in_a_mapped_table_are_refused_with_the_reason(written: by
         ([column("id", "col-1")], b'{"add":{"path":"a.parquet","partitionValues":{}}}'),
         ([column("id", "col-1")], b'{"add":{"path":"a.parquet","partitionValues":{},"stats":"rubbish"}}'),
         ([column("id", "col-1")], b"rubbish\n\xff\n"),
+        ([column("id", "col-1")], b'{"txn":' + b"[" * 5_000 + b"]" * 5_000 + b"}"),
         ([column("id", "col-1")], b""),
     ],
 )

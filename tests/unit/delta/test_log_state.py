@@ -111,9 +111,10 @@ def test_a_log_that_is_not_understood_is_refused(line: object) -> None:
         list(needed_files(state(line), TABLE, removed_after_ms=0))
 
 
-def test_a_line_that_is_no_json_is_refused() -> None:
+@pytest.mark.parametrize("line", [b"{", b'{"add":{"path":"\xff"}}', b'{"txn":' + b"[" * 5_000 + b"]" * 5_000 + b"}"])
+def test_a_line_that_is_no_json_is_refused(line: bytes) -> None:
     with pytest.raises(Invalid, match="cannot be read as a Delta commit"):
-        list(read_actions(b"{", location="commit"))
+        list(read_actions(line, location="commit"))
 
 
 @pytest.mark.parametrize(
