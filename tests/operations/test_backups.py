@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
@@ -47,9 +48,9 @@ async def backed_up(store: ObjectStore, target: ObjectStore, clock: FixedClock) 
     return await back_up(lakes, SETTINGS, target, on_progress=lambda *_: None)
 
 
-async def restored(target: ObjectStore, into: ObjectStore, clock: FixedClock) -> None:
+async def restored(target: ObjectStore, into: ObjectStore, clock: FixedClock) -> Mapping[str, int]:
     newest = (await list_backups(target))[-1]
-    await restore(make_lake(into, clock), target, newest, on_progress=lambda *_: None)
+    return await restore(make_lake(into, clock), target, newest, on_progress=lambda *_: None)
 
 
 async def findings(store: ObjectStore, clock: FixedClock) -> list[Finding]:
@@ -316,6 +317,44 @@ async def test_commits_that_were_published_after_a_backup_come_back_with_it() ->
     await publish(new, table, 6, log_file(6, {"txn": {}}))
     assert await new.locations.read(published_location(table, 6)) == log_file(6, {"txn": {}})
     assert await findings(into, clock) == []
+
+
+def unreadable(schema: str = "{}", **more: Any) -> dict[str, Any]:
+    fields = {"id": "1", "format": {}, "schemaString": schema, "partitionColumns": [], "configuration": {}}
+    return {"metaData": {**fields, **more}}
+
+
+def domain(name: str, configuration: str) -> dict[str, Any]:
+    return {"domainMetadata": {"domain": name, "configuration": configuration, "removed": False}}
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        *(unreadable(schema) for schema in ("rubbish", "[]", "{}", '{"fields":5}', '{"type":"struct","fields":[1]}')),
+        unreadable('{"type":"struct","fields":[{"name":"a"}]}'),
+        unreadable('{"type":"struct","fields":' + "[" * 5_000 + "]" * 5_000 + "}"),
+        unreadable(json.dumps(COLUMNS), partitionColumns=["nowhere"]),
+        unreadable(json.dumps(COLUMNS), schemaString=7),
+        *(domain(name, text) for name in ("delta.clustering", "delta.rowTracking") for text in ("rubbish", "[]", "")),
+        {"protocol": {"minReaderVersion": 99, "minWriterVersion": -1, "readerFeatures": ["?"]}},
+    ],
+)
+async def test_a_log_that_cannot_be_read_does_not_stop_a_restore(action: dict[str, Any]) -> None:
+    """Writers of a table write its log: one of them could keep the whole store from coming back."""
+    clock, target, into = FixedClock(), MemoryStore(), MemoryStore()
+    store, lake, table = await delta_store(clock)
+    await backed_up(store, target, clock)
+    for version in (2, 3):
+        await publish(lake, table, version, log_file(version, *([action] if version == 3 else [])))
+
+    await copied_files(store, into)
+    counts = await restored(target, into, clock)
+
+    found = await make_lake(into, clock).delta_table(table.uuid).read()
+    assert counts["logs_unread"] == 1
+    assert found
+    assert found.value.last_version == 2
 
 
 async def test_a_restore_names_the_place_of_a_delta_table_that_it_may_not_read_and_continues_afterwards() -> None:

@@ -23,6 +23,7 @@ from sandur.operations.delta.tables import DELTA
 from sandur.operations.delta.versions import newest_in_log
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import delta_commit_key, delta_receipt_key, delta_receipt_of
+from sandur.splicing import NOT_JSON
 from sandur.storage.cell import gather_in_batches
 from sandur.storage.contract import ABSENT, Listed, ObjectStore, list_all
 from sandur.storage.layout import RESTORING, Layout, layout_of
@@ -116,7 +117,7 @@ async def _with_log(lake: Lake, layout: Layout, key: str, data: bytes, counts: C
     lake.locations.holder(published_location(table, 0))
     try:
         after = await _advanced(lake, table)
-    except SandurError:
+    except (SandurError, *NOT_JSON):  # Writers of the table write its log.
         counts["logs_unread"] += 1
         return data
     if after == table:
