@@ -371,6 +371,7 @@ class Soak:
                 if writing.error:
                     raise AssertionError(f"seed {self._seed}: {writing.kind}") from writing.error
                 writing.check(self._seed)
+            print(f"soak: every row and tag is there after {len(self.reports)} runs beside writers", flush=True)  # noqa: T201
             for _ in range(RUNS_AFTER):
                 self._maintain()
             self._check_end()

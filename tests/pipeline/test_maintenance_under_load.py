@@ -193,8 +193,8 @@ def test_compaction_of_a_delta_table_beside_a_writer_loses_no_row_and_never_bloc
     own = World(world.settings)  # A writer is a thread.
     with open_catalog(world.settings) as connection, closing(own.blocking):
         create_table(spark, connection, "busy")
-        for number in range(12):
-            append_file(world, "busy", range(number * 10, number * 10 + 10))
+        for number in range(6):
+            append_file(world, "busy", range(number * 20, number * 20 + 20))
         set_policy(world, EAGER)
         writer = Writer(_changing(lambda: DeltaOnSpark(own, spark, connection, "busy"), kind))
 
