@@ -23,7 +23,7 @@ import sys
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from checks.dependencies import licence_report, packages, sbom
 
@@ -144,7 +144,39 @@ def build_image(wheel: Path, name: str, epoch: str, options: Sequence[str]) -> s
     ):
         if subprocess.run(command, check=False).returncode:  # noqa: S603 - our own build
             return f"image: {FAILED}: {shlex.join(command)}"
+    drop_build_host(archive)
     return f"image: {archive.name}"
+
+
+def drop_build_host(archive: Path) -> None:
+    """Write the archive of an image again without the id and the host name of the container that built it."""
+    written = archive.with_suffix(".unfinished")
+    with tarfile.open(archive) as packed, tarfile.open(written, "w") as stable:
+
+        def add(name: str, content: IO[bytes], size: int) -> None:
+            entry = tarfile.TarInfo(name)
+            entry.size = size
+            stable.addfile(entry, content)
+
+        (manifest,) = json.loads(_member(packed, "manifest.json").read())
+        config = json.loads(_member(packed, manifest["Config"]).read())
+        config.pop("container", None)
+        for part in ("config", "container_config"):
+            config.get(part, {}).pop("Hostname", None)
+        text = json.dumps(config).encode()
+        manifest["Config"] = f"{hashlib.sha256(text).hexdigest()}.json"
+        for name, data in ((manifest["Config"], text), ("manifest.json", json.dumps([manifest]).encode())):
+            add(name, io.BytesIO(data), len(data))
+        for layer in dict.fromkeys(manifest["Layers"]):
+            add(layer, _member(packed, layer), packed.getmember(layer).size)
+    written.replace(archive)
+
+
+def _member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
+    found = archive.extractfile(name)
+    if found is None:
+        raise NotReady(f"the archive of the image: {name} is not a file")
+    return found
 
 
 def build_chart(chart: Path, to: Path, epoch: int) -> Path:

@@ -48,10 +48,10 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
-def template(**values: str) -> str:
+def template(chart: Path = CHART, /, **values: str) -> str:
     assert HELM
     given = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
-    return run(HELM, "template", "catalog", CHART, "--kube-version", KUBERNETES, *given)
+    return run(HELM, "template", "catalog", chart, "--kube-version", KUBERNETES, *given)
 
 
 def objects(text: str) -> dict[str, Any]:
@@ -76,10 +76,9 @@ def test_the_chart_passes_lint() -> None:
 
 @needs_helm
 def test_helm_reads_the_chart_of_a_release(tmp_path: Path) -> None:
-    assert HELM
     released = build_chart(CHART, tmp_path / "sandur-0.1.0.tgz", 1_700_000_000)
 
-    assert run(HELM, "template", "catalog", released) == run(HELM, "template", "catalog", CHART)
+    assert template(released) == template()
 
 
 @needs_helm

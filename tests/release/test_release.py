@@ -1,20 +1,21 @@
 """A release: one version everywhere, the same wheel for the same sources, licences and components of dependencies."""
 
 import hashlib
+import io
 import json
 import os
 import shutil
 import subprocess
 import tarfile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from checks import dependencies
-from checks.release import ROOT, NotReady, build_chart, build_wheel, prepare, write_version
+from checks.release import ROOT, NotReady, build_chart, build_wheel, drop_build_host, prepare, write_version
 
 _FILES: Final = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
 _EPOCH: Final = "1700000000"
@@ -39,6 +40,34 @@ def test_the_same_sources_give_the_same_wheel(tmp_path: Path) -> None:
 
     one, other = (hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
     assert one == other
+
+
+def _built_image(archive: Path, host: str) -> bytes:
+    """An archive as buildah writes it on a host, without what the host puts into it."""
+    config = {"container": host, "config": {"Hostname": host, "User": "1"}, "container_config": {"Hostname": host}}
+    files: dict[str, Any] = {f"{host}.json": config, "layer.tar": "layer", f"{host}/json": {"id": host}}
+    files["manifest.json"] = [
+        {"Config": f"{host}.json", "RepoTags": ["sandur:1"], "Layers": ["layer.tar", "layer.tar"]}
+    ]
+    with tarfile.open(archive, "w") as packed:
+        for name, content in files.items():
+            data = json.dumps(content).encode()
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            packed.addfile(entry, io.BytesIO(data))
+    drop_build_host(archive)
+    return archive.read_bytes()
+
+
+def test_the_host_that_builds_an_image_leaves_nothing_in_it(tmp_path: Path) -> None:
+    one, other = (_built_image(tmp_path / f"{host}.tar", host) for host in ("first", "second"))
+
+    with tarfile.open(tmp_path / "first.tar") as archive:
+        config, manifest, layer = archive.getnames()
+        kept = json.load(archive.extractfile(config) or io.BytesIO())
+    assert one == other
+    assert kept == {"config": {"User": "1"}, "container_config": {}}
+    assert (manifest, layer) == ("manifest.json", "layer.tar")
 
 
 def test_the_same_chart_gives_the_same_archive_with_every_file(tmp_path: Path) -> None:
