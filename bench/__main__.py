@@ -10,6 +10,7 @@ BENCHMARKS: Final = (
     "iceberg_commit",
     "server",
     "calls",
+    "latency",
     "cold",
     "buckets",
     "batching",

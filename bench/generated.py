@@ -74,7 +74,9 @@ class Made:
     def _namespaces(self, levels: tuple[str, ...]) -> None:
         for depth in range(1, len(levels) + 1):
             name = Identifier("main", levels[:depth], "x").namespace
-            self._put(self.layout.namespace(name), NamespaceRecord(state="active", id=str(name), parent_id="sales"))
+            parent = str(name.parent or "main")
+            record = NamespaceRecord(state="active", id=str(name), parent_id=parent, catalog_id="main")
+            self._put(self.layout.namespace(name), record)
 
     def _heads(self, table: int, commits: int) -> Iterator[Head]:
         previous: Head | None = None

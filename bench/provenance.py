@@ -26,6 +26,7 @@ MEASURED: Final[Mapping[str, Sequence[str]]] = {
     "grpc": ("server/grpc", "v1"),
     "health": ("catalog/maintenance", "operations/maintenance", "pipeline"),
     "iceberg_commit": ("iceberg",),
+    "latency": ("operations", "storage"),
     "lineage": ("operations/lineage", "server"),
     "maintenance": ("catalog/maintenance", "operations/maintenance", "pipeline"),
     "pipeline": ("pipeline", "operations", "storage"),
