@@ -5,8 +5,10 @@ import pytest
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.records import Claim
 from sandur.errors import AlreadyExists, Busy, Conflict, Invalid, KeyReused, NotFound, Unsupported
+from sandur.operations.access import Security, with_current_names
 from sandur.operations.containers.drop import drop_namespace
 from sandur.operations.containers.namespaces import update_namespace_properties
+from sandur.operations.containers.rename import rename_namespace
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
@@ -279,12 +281,12 @@ async def knowing(lake: Lake) -> Lake:
 
 
 async def left_behind(lake: Lake) -> list[str]:
-    """The metadata files that no pointer refers to, and the pointers that no name has."""
-    whole = await check_invariants(lake)
-    named = {location for chain in whole.values() for location in chain.locations}
-    files = [one.key for one in await list_all(lake.store, f"{lake.area.removeprefix('memory://store/')}/main/")]
-    unbound = [uuid for uuid, one in (await all_pointers(lake)).items() if one.value.state == "unbound"]
-    return [key for key in files if f"memory://store/{key}" not in named] + unbound
+    """The metadata files that no living pointer refers to, and the pointers that wait for a name."""
+    pointers = [one.value for one in (await all_pointers(lake)).values()]
+    named = {one.head.metadata_location for one in pointers if one.head and one.state in {"live", "dropped"}}
+    files = await list_all(lake.store, f"{lake.area.removeprefix('memory://store/')}/main/")
+    unbound = [one.uuid for one in pointers if one.state == "unbound"]
+    return [one.key for one in files if f"memory://store/{one.key}" not in named] + unbound
 
 
 async def test_a_creation_that_wrote_before_it_saw_that_its_name_is_taken_leaves_nothing(lake: Lake) -> None:
@@ -309,7 +311,7 @@ async def test_a_creation_that_wrote_before_it_saw_that_its_namespace_is_gone_le
         await create_table(server, NAMESPACE, table("t"), request("late"))
 
     await server.background.drain()
-    assert [one for one in await left_behind(lake) if "its own" not in one] == []
+    assert await left_behind(lake) == []
 
 
 async def test_a_creation_lies_where_its_namespace_says_now_not_where_it_said_before(lake: Lake) -> None:
@@ -333,3 +335,17 @@ async def test_a_creation_is_refused_for_its_namespace_before_it_is_for_its_cont
 
     with pytest.raises(NotFound):
         await create_table(server, NAMESPACE, wrong, request("late"))
+
+
+async def test_a_creation_that_wrote_before_it_saw_that_its_namespace_was_renamed_leaves_nothing(lake: Lake) -> None:
+    server = await knowing(lake)
+    await server.feature(Security).read()
+    await with_current_names(lake, None, lambda one: rename_namespace(one, NAMESPACE, "z", request("r")), is_read=False)
+
+    with pytest.raises(NotFound, match=r"^Namespace does not exist: a$"):
+        await with_current_names(
+            server, None, lambda one: create_table(one, NAMESPACE, table("t"), request("late")), is_read=False
+        )
+
+    await server.background.drain()
+    assert await left_behind(lake) == []

@@ -19,7 +19,7 @@ from sandur.catalog.records import (
     Request,
     head_of,
 )
-from sandur.errors import Busy, Invalid, SandurError, SwapLost
+from sandur.errors import Busy, Invalid, Renamed, SandurError, SwapLost
 from sandur.operations.access import authorize_namespace, check_names_early, is_unlisted
 from sandur.operations.events import event_of
 from sandur.operations.idempotency import ClaimLost, claim_for
@@ -93,7 +93,7 @@ class Creation(Generic[T]):
                 return await self._retry()
         except SandurError as error:
             await self.claim.release()
-            if isinstance(error, Definite) and self._aside and not self.draft.is_registered:
+            if isinstance(error, (*Definite, Renamed)) and self._aside and not self.draft.is_registered:
                 work = discard_creation(self.lake, self.identifier, self._aside[0], self.request)
                 await self.lake.background.run("delete the file of a lost create", work)
             raise
