@@ -10,6 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
+from sandur.catalog.event_feed.events import EventFilter
+from sandur.operations.event_feed.streams import follow, open_stream
 from sandur.server.grpc import service
 from sandur.server.grpc.server import GrpcServer
 from sandur.settings import GrpcSettings
@@ -216,6 +218,20 @@ async def test_a_stopping_server_ends_a_subscription_with_its_position(direct: D
     assert last.end
     assert last.position == position
     assert await stream.code() == grpc.StatusCode.OK
+
+
+async def test_a_stream_that_ends_while_a_part_is_sent_still_says_so(direct: Direct) -> None:
+    await make_events(direct)
+    lake = direct.catalog.lakes.lake("default", "default")
+    position, wanted = await open_stream(lake, EventFilter(), None)
+    parts = follow(lake, wanted, position)
+
+    await anext(parts)
+    direct.catalog.end_streams()
+
+    assert "the server stops" in (await anext(parts)).end
+    with pytest.raises(StopAsyncIteration):
+        await anext(parts)
 
 
 async def test_a_subscription_ends_at_the_age_of_its_connection() -> None:

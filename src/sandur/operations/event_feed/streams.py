@@ -90,10 +90,11 @@ async def follow(
                 yield StreamPart(EventPage((), position, has_more=True), _failure(lake, error))
                 return
             position = page.position
-            yield StreamPart(page, end=_ending(lake, streams, expires_ms))
-            if _ending(lake, streams, expires_ms):
+            end = _ending(lake, streams, expires_ms)
+            yield StreamPart(page, end=end)
+            if end:
                 return
-            if not page.has_more:
+            if not page.has_more and not _ending(lake, streams, expires_ms):  # It may end while a part is sent.
                 await watch.wait(newest, seconds=HEARTBEAT_SECONDS)
                 newest = watch.newest
 
