@@ -230,3 +230,25 @@ async def test_a_folder_cannot_replace_an_object(store: LocalStore) -> None:
             store.make_folder(key)
 
     assert await store.get("a/b") == Stored(b"1", version)
+
+
+async def test_a_store_that_is_moved_away_during_a_write_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be unmounted for a moment: an empty folder in its place would hide that, and be in its way."""
+    root, away = tmp_path / "store", tmp_path / "away"
+    store = LocalStore(root, fsync="always")
+    sync = os.fsync
+
+    def moved(descriptor: int) -> None:
+        sync(descriptor)
+        if root.exists():
+            root.rename(away)
+
+    monkeypatch.setattr(os, "fsync", moved)
+    with pytest.raises(Unavailable):
+        await store.put("a/b", b"1", expected=ABSENT)
+    with pytest.raises(Unavailable):
+        store.make_folder("a/c")
+
+    assert not root.exists()

@@ -77,13 +77,17 @@ class LocalStore:
 
     def make_folder(self, key: str) -> None:
         path = self._path(key)
-        # A concurrent delete may remove an empty parent between two steps of makedirs.
+        # A concurrent delete may remove an empty parent between two steps.
         for _ in range(_FOLDER_TRIES_MAX):
+            self._check_folder()
             try:
-                os.makedirs(path, exist_ok=True)
+                for missing in self._missing_folders(path):
+                    os.mkdir(missing)
             except FileNotFoundError:
                 continue
             except (FileExistsError, NotADirectoryError) as error:
+                if isinstance(error, FileExistsError) and os.path.isdir(error.filename):
+                    continue  # Another writer was faster.
                 raise BadRequest(f"key {key}: a folder and a file would have the same name: {error}") from error
             except OSError as error:
                 raise Unavailable(f"folder {key}: cannot be created: {error}") from error
@@ -240,6 +244,7 @@ class LocalStore:
             try:
                 os.rename(written, path)
             except FileNotFoundError:
+                self._check_folder()
                 self._make_folders(os.path.dirname(path))
             except (IsADirectoryError, NotADirectoryError) as error:
                 if self._removed_folders.pop(path, False):  # It was kept, and may be empty.
@@ -251,17 +256,21 @@ class LocalStore:
         raise Unavailable(f"object {key}: its folder vanished {_FOLDER_TRIES_MAX} times")
 
     def _make_folders(self, folder: str) -> None:
-        missing: list[str] = []
-        while not os.path.isdir(folder):
-            missing.append(folder)
-            folder = os.path.dirname(folder)
-        for path in reversed(missing):
+        for path in self._missing_folders(folder):
             with contextlib.suppress(FileExistsError, FileNotFoundError):
                 os.mkdir(path)
                 if path in self._removed_folders:
                     self._removed_folders[path] = True
                 if self._syncs:
                     _sync(os.path.dirname(path))
+
+    def _missing_folders(self, folder: str) -> Sequence[str]:
+        """The folders to make, outermost first. Never the store itself: it may be unmounted, and come back."""
+        missing: list[str] = []
+        while folder != self._root and not os.path.isdir(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        return missing[::-1]
 
     def _remove(self, key: str, path: str, expected: Version, *, waits: bool = True) -> None:
         try:
