@@ -59,7 +59,7 @@ COLUMNS: Final = ("operation", "clients", "per second", "p50 ms", "p99 ms", "rou
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One operation by so many clients that each wait for an answer; medians over the seeds."""
+    """One operation by a number of clients that each wait for an answer; medians over the seeds."""
 
     operation: str
     clients: int

@@ -129,7 +129,7 @@ class _SmallFiles:
         self._files = list(parquet_files_to_data_files(table.io, table.metadata, iter(map(str, paths))))
 
     def add_to(self, name: str, files: int) -> None:
-        """Make a table with so many files."""
+        """Make a table with that number of files."""
         table = self._catalog.create_table(name, _SCHEMA)
         folder = Path(table.location().removeprefix("file:")) / "data"
         folder.mkdir(parents=True, exist_ok=True)

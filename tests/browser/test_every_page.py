@@ -129,7 +129,7 @@ async def test_every_page_is_fine(browser: Browser, place: Place, pictures: Path
                     await someone.page.get_by_role("button", name="Preview").click()
             await someone.page.wait_for_load_state("networkidle")
             await someone.page.screenshot(path=pictures / f"{name}-{look}.png", full_page=True)
-            # A part of a page has no title: axe looks at it within its page.
+            # A part of a page has no title: axe examines it within its page.
             wrong += await someone.violations() if name != "version" else []
             if overflow := await someone.overflow():
                 wrong.append(f"{path} is {overflow} pixels wider than the window")

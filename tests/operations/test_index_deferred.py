@@ -18,6 +18,7 @@ from sandur.operations.index.update import DeferredUpdate
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.register import register_table
 from sandur.operations.tables.rename import rename
 from sandur.operations.unity.governance import change_tags
 from sandur.storage.memory import MemoryStore
@@ -264,3 +265,23 @@ async def test_a_commit_to_a_table_that_is_renamed_meanwhile_is_listed_under_its
     await commit_table(lake, identifier_of("t"), commit(set_property("a", "1")), request("commit"))
 
     assert await _last_names(lake) == {**({"t": {}} if is_reused else {}), "v": {"a": "1"}}
+
+
+async def test_a_registration_over_a_table_that_is_renamed_meanwhile_is_listed_under_its_new_name() -> None:
+    """I5, also for the update that this server makes itself after the answer."""
+    store = HookedStore(MemoryStore(clock=FixedClock()))
+    lake, other = make_lake(store), make_lake(store)
+    await set_up_catalog(lake)
+    created = await create(lake, "t")
+    await commit_table(lake, identifier_of("t"), commit(set_property("a", "1")), request("commit"))
+    await lake.background.drain()
+
+    async def renamed() -> None:
+        await rename(other, identifier_of("t"), identifier_of("u"), kind="table", request=request("rename"))
+        await other.background.drain()
+
+    store.before("put", lake.pointer(created.table_uuid).key, renamed)
+    location = created.metadata_location or ""
+    await register_table(lake, NAMESPACE, "t", location, overwrite=True, request=request("register"))
+
+    assert await _last_names(lake) == {"u": {}}

@@ -250,7 +250,7 @@ class _Replacement:
         except SwapLost as lost:
             if lost.is_definite or not await self._is_applied(found.uuid):
                 return False
-        await self.lake.background.run("finish register", self._finish(table_uuid, head))
+        await self.lake.background.run("finish register", self._finish(found.uuid, table_uuid, head))
         return True
 
     async def _claim_places(self, pointer: Pointer) -> tuple[str, ...]:
@@ -276,7 +276,7 @@ class _Replacement:
                 await end_generated(lake, address)
         return tuple(map(str, added))
 
-    async def _finish(self, table_uuid: str, head: Head) -> None:
+    async def _finish(self, uuid: str, table_uuid: str, head: Head) -> None:
         await self.lake.feature(Receipts).ensure(table_uuid, head)
-        await update.finish(self.lake, self.identifier, head.registration)
+        await update.finish(self.lake, self.identifier, head.registration, uuid=uuid)
         await self.claim.finish(location=self.document.location)

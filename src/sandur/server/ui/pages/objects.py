@@ -45,7 +45,7 @@ async def _versions(call: Call, kind: Kind) -> Sequence[ModelVersion]:
     """The versions of a model; none of anything else."""
     if kind != "model":
         return ()
-    with suppress(NotFound):  # The description says which kind it is, or that there is none.
+    with suppress(NotFound):  # The description says which kind it is, or that it does not exist.
         listed = ListRequest(None, _VERSIONS_SHOWN)
         return (await list_versions(lake_for(call, _READ_MODEL), identifier_of(call), listed)).versions
     return ()
