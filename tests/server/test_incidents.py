@@ -99,7 +99,7 @@ async def test_a_mistake_in_work_behind_the_answer_is_an_error_with_its_trace(
         store.error = ZeroDivisionError("a mistake")
         store.failing = lambda call, _: call.name == "delete" and "/marks/" in call.key
         answer = await client.delete("/v1/namespaces/ns/tables/t")
-        await settled(client, 'sandur_work_failures_total{reason="unexpected",work="finish create"} 1.0')
+        await settled(client, 'sandur_work_failures_total{reason="unexpected",work="finish drop"} 1.0')
 
     assert answer.status_code == 204
     (line,) = [line for line in events(logs, "work failed") if line["work"] == "finish drop"]
