@@ -10,17 +10,15 @@ import argparse
 import contextlib
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import httpx
 import msgspec
 
+from bench.first_requests import KINDS, PART, FirstRequests
 from bench.load.loader import Loader, is_go_here
 from bench.load.servers import SOURCE, running_sandur, sandur_on_folder
 from bench.load.target import Target
@@ -30,14 +28,6 @@ from bench.meters import cpu_seconds
 NOW: Final = "now"
 BEFORE: Final = "before"
 WORKERS: Final = (1, 2)
-PART: Final = 100
-"""Requests per part: five of them are the first 500 requests of a kind."""
-PARTS: Final = 5
-COMMITS: Final = frozenset({"append", "properties"})
-_ALONE: Final = 12
-_ALONE_SECONDS: Final = 0.3
-_NAMESPACE: Final = "cold"
-_SECONDS: Final = 60.0
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -132,11 +122,12 @@ def _measure_requests(
     """The CPU time per request by kind and part, the medians over new servers."""
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
     for _ in range(plan.servers):
-        for kind in ("load", "append", "properties", "create"):
+        for kind in KINDS:
             with contextlib.ExitStack() as running:
                 # Every part of one server is followed by the same part of the other.
                 targets = [running.enter_context(_server(parent, source, workers=1)) for source in trees.values()]
-                for parts in zip(*(_costs(loader, target, kind, plan.warm) for target in targets), strict=True):
+                requests = [FirstRequests(kind, target, loader) for target in targets]
+                for parts in zip(*(one.costs(plan.warm) for one in requests), strict=True):
                     for name, (part, cost_ms) in zip(trees, parts, strict=True):
                         found.setdefault(name, {}).setdefault(kind, {}).setdefault(part, []).append(cost_ms)
     return {
@@ -148,90 +139,20 @@ def _measure_requests(
     }
 
 
-def _costs(loader: Loader, target: Target, kind: str, warm: int) -> Iterator[tuple[str, float]]:
-    target.connect(_NAMESPACE)
-    target.namespace = _NAMESPACE
-    target.make_namespace(_NAMESPACE)
-    path = ""
-    if kind == "load":
-        path = loader.run(target, "history", stem="loaded", snapshots=1).extra.path
-    for number in range(PARTS):
-        part = f"{number * PART + 1}–{(number + 1) * PART}"
-        yield part, _run(loader, target, kind, path, f"p{number}", PART)
-    _run(loader, target, kind, path, "more", warm)
-    yield "warm", _run(loader, target, kind, path, "warm", 2 * PART)
-    if kind in COMMITS:
-        yield "alone", _alone(target, kind)
-        with _busy_machine():
-            cost_ms = _run(loader, target, kind, path, "busy", 2 * PART)
-        yield "busy machine", cost_ms
-
-
-def _run(loader: Loader, target: Target, kind: str, path: str, stem: str, count: int) -> float:
-    cpu = cpu_seconds(target.pids)
-    same: dict[str, object] = {"workers": 1, "count": count, "seconds": _SECONDS, "stem": stem}
-    match kind:
-        case "load":
-            result = loader.run(target, "get", path=path, **same)
-        case "create":
-            result = loader.run(target, "tables", **same)
-        case _:
-            result = loader.run(target, kind, tables=8, **same)
-    if not result.is_good or result.failed or result.ok != count:
-        raise RuntimeError(f"{kind}: {result.ok} of {count}: {result.error or result.example}")
-    # The generator counts in hundredths of a second, and does not count the tables that it creates for commits.
-    return result.server_cpu_ms if kind in COMMITS else (cpu_seconds(target.pids) - cpu) / count * 1e3
-
-
-def _alone(target: Target, kind: str) -> float:
-    """The CPU time of a commit with a pause after it, with everything that follows its answer."""
-    pid, path = target.pids[0], f"http://{target.address}{target.root}/namespaces/{_NAMESPACE}/tables"
-    with httpx.Client(timeout=_SECONDS) as client:
-        columns = {
-            "type": "struct",
-            "schema-id": 0,
-            "fields": [{"id": 1, "name": "a", "required": False, "type": "long"}],
-        }
-        made = client.post(path, json={"name": "alone", "schema": columns}).raise_for_status()
-        location = made.json()["metadata"]["location"]
-        time.sleep(2)
-        idle = _idle_share(pid)
-        began, cpu = time.perf_counter(), cpu_seconds([pid])
-        for number in range(1, _ALONE + 1):
-            client.post(f"{path}/alone", json=_change(kind, location, number)).raise_for_status()
-            time.sleep(_ALONE_SECONDS)
-        time.sleep(2)  # The index is updated within a second.
-        spent = cpu_seconds([pid]) - cpu - idle * (time.perf_counter() - began)
-    return spent / _ALONE * 1e3
-
-
-@contextlib.contextmanager
-def _busy_machine() -> Iterator[None]:
-    """Two processes per CPU that copy memory, as other programs on the same machine do."""
-    copy = "data = bytearray(1 << 24)\nwhile True: data = bytearray(data)"
-    others = [subprocess.Popen([sys.executable, "-c", copy]) for _ in range(2 * (os.cpu_count() or 1))]
-    try:
-        yield
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
-
-
 def _measure_syncs(parent: Path, plan: Plan, loader: Loader) -> Mapping[str, Mapping[str, float]]:
     """Commits with and without fsync, in turns: their CPU time, and how often a thread of the server waits for each."""
     found: dict[str, dict[str, list[float]]] = {fsync: {"cpu_ms": [], "waits": []} for fsync in ("always", "never")}
     with contextlib.ExitStack() as running:
-        targets: dict[str, Target] = {}
+        requests: dict[str, FirstRequests] = {}
         for fsync in found:
             folder = Path(tempfile.mkdtemp(dir=parent))
-            targets[fsync] = running.enter_context(sandur_on_folder(fsync, folder, fsync=fsync, workers=1))
-            targets[fsync].connect(_NAMESPACE)
+            target = running.enter_context(sandur_on_folder(fsync, folder, fsync=fsync, workers=1))
+            requests[fsync] = FirstRequests("properties", target, loader)
         for number in range(plan.starts):
-            for fsync, target in targets.items():
-                waits = _waits(target.pids[0])
-                found[fsync]["cpu_ms"].append(_run(loader, target, "properties", "", f"p{number}", PART))
-                found[fsync]["waits"].append((_waits(target.pids[0]) - waits) / PART)
+            for fsync, one in requests.items():
+                waits = _waits(one.pid)
+                found[fsync]["cpu_ms"].append(one.part(f"p{number}", PART))
+                found[fsync]["waits"].append((_waits(one.pid) - waits) / PART)
     return {
         fsync: {what: round(statistics.median(values), 2) for what, values in by.items()} for fsync, by in found.items()
     }
@@ -241,35 +162,6 @@ def _waits(pid: int) -> int:
     """How often the threads of a process have waited: their voluntary context switches."""
     texts = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/status")]
     return sum(int(line.split()[1]) for text in texts for line in text.splitlines() if line.startswith("voluntary"))
-
-
-def _idle_share(pid: int) -> float:
-    """The CPU time that the server uses per second without a request."""
-    began, cpu = time.perf_counter(), cpu_seconds([pid])
-    time.sleep(2)
-    return (cpu_seconds([pid]) - cpu) / (time.perf_counter() - began)
-
-
-def _change(kind: str, location: str, number: int) -> Mapping[str, object]:
-    if kind == "properties":
-        return {"requirements": [], "updates": [{"action": "set-properties", "updates": {"number": str(number)}}]}
-    return {"requirements": [], "updates": append_updates(location, number)}
-
-
-def append_updates(location: str, number: int) -> Sequence[Mapping[str, object]]:
-    """The updates of an append that makes the snapshot of that number, from 1 on."""
-    snapshot = {
-        "snapshot-id": number,
-        "sequence-number": number,
-        "timestamp-ms": int(time.time() * 1_000),
-        "manifest-list": f"{location}/metadata/{number}.avro",
-        "summary": {"operation": "append"},
-        "schema-id": 0,
-    }
-    if number > 1:
-        snapshot["parent-snapshot-id"] = number - 1
-    head = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": number}
-    return [{"action": "add-snapshot", "snapshot": snapshot}, head]
 
 
 def _show(
