@@ -38,6 +38,7 @@ async def spied(catalogs: Catalogs) -> tuple[httpx.AsyncClient, SpyStore, dict[s
         assert (await client.post(path, json=body, headers=admin)).status_code == 200
     use = {"changes": [{"principal": "ann", "add": ["USE CATALOG", "USE SCHEMA"]}]}
     assert (await client.patch(f"{UNITY}/permissions/catalog/main", json=use, headers=admin)).status_code == 200
+    await catalogs.settled()  # What follows the answers is not counted below.
     return client, store, ann
 
 

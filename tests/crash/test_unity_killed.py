@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
-from typing import Literal, get_args
+import dataclasses
+from collections.abc import Coroutine
+from typing import Any, Literal, get_args
 
 import pytest
 
 from sandur.catalog.events import Source
 from sandur.catalog.index import CATALOGS, Scope, names_scope, namespaces_scope
 from sandur.catalog.records import Request
+from sandur.operations.background import Background
 from sandur.operations.index.lists import read_page
 from sandur.operations.index.truth import list_written_names, read_entries
 from sandur.operations.lake import Lake
@@ -152,6 +155,35 @@ async def test_a_killed_rename_changes_the_name_and_the_time_of_the_last_change_
             world, _ = await _kill(RENAME_MODEL, origin, sent, dies_at=dies_at, death=death)
 
             assert await model_names(world.server()) in ({"m": False}, {"n": True}), f"dies {death} call {dies_at}"
+
+
+class _Held(Background):
+    """Work behind answers begins only when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begins = asyncio.Event()
+
+    async def _guarded(self, what: str, work: Coroutine[Any, Any, object]) -> None:
+        await self.begins.wait()
+        await super()._guarded(what, work)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+async def test_a_retry_needs_nothing_of_the_work_behind_the_answer(origin: World, mutation: Mutation) -> None:
+    world, sent = origin.copy(), keyed_request(str(mutation))
+    held = _Held()
+    await mutation.send(dataclasses.replace(world.server(), background=held), sent)
+    world.clock.advance(_STALE_MS)
+
+    server = world.server()
+    await mutation.send(server, sent)
+    await server.background.drain()
+
+    assert await mutation.seen(world.server()) == mutation.expected
+    held.begins.set()
+    await held.drain()
+    assert await mutation.seen(world.server()) == mutation.expected
 
 
 @pytest.mark.crash

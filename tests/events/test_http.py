@@ -31,19 +31,19 @@ class Server:
         self.client = client
 
     async def send(self, method: str, path: str, body: object = None) -> Any:
+        """Receipts are written behind the answers: only if each request waits for them, events have its order."""
         answer = await self.client.request(method, path, json=body)
         assert answer.is_success, answer.text
+        await self.settle()
         return answer.json() if answer.content else None
 
     async def set_up(self, *tables: str) -> None:
         await self.send("POST", NAMESPACES, {"namespace": ["ns"]})
         for name in tables:
             await self.send("POST", TABLES, create_table(name))
-        await self.settle()
 
     async def commit(self, name: str, value: str) -> None:
         await self.send("POST", f"{TABLES}/{name}", set_properties(step=value))
-        await self.settle()
 
     async def settle(self) -> None:
         for lake in self.catalog.lakes.lakes:

@@ -76,6 +76,8 @@ async def page_of(
 
 
 async def events_of(lake: Lake, wanted: EventFilter = COMMITS) -> Sequence[Event]:
+    """All events of what was answered before: receipts are written behind the answers."""
+    await lake.background.drain()
     return [placed.event for placed in (await page_of(lake, wanted)).events]
 
 

@@ -12,6 +12,7 @@ import structlog
 from sandur.clock import Clock
 from sandur.server.app import App
 from sandur.server.http import Receive, Scope, Send
+from sandur.server.process import RunningCatalog
 from sandur.server.serve import build
 from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
@@ -36,6 +37,7 @@ class Catalogs:
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack
+        self._servers: list[RunningCatalog] = []
 
     async def open(self, store: ObjectStore | None = None, **settings: object) -> httpx.AsyncClient:
         given = Settings(**{"store": "memory:", "log_level": "error", **settings})  # type: ignore[arg-type] # Given by name.
@@ -47,11 +49,17 @@ class Catalogs:
         """A server with exactly these settings."""
         app, catalog = build(settings, store=store, clock=clock)
         await catalog.start()
+        self._servers.append(catalog)
         self._stack.push_async_callback(catalog.close)
         transport = httpx.ASGITransport(with_plain_names(app))
         return await self._stack.enter_async_context(
             httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=30)
         )
+
+    async def settled(self) -> None:
+        """Wait until no work goes on behind an answer."""
+        for server in self._servers:
+            await server.lakes.lake("default", "default").background.drain()
 
 
 @pytest.fixture(autouse=True)

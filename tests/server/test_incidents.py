@@ -51,6 +51,7 @@ async def open_with_table(catalogs: Catalogs, store: PartlyFailing, **settings: 
     client = await catalogs.open(store, **settings)
     await client.post("/v1/namespaces", json={"namespace": ["ns"]})
     assert (await client.post("/v1/namespaces/ns/tables", json=create_table("t"))).status_code == 200
+    await catalogs.settled()
     return client
 
 

@@ -84,6 +84,9 @@ class RecordChange(Generic[R]):
 
     `subject` is what the event of the change is about; None for a change that is no event. `details` name what changed;
     a change of nothing that has a name is a bump, and no event either (E4).
+
+    `is_followed`: another step of the request follows, after which a retry no longer finds the record where this step
+    looks for it. So the claim is complete before that step.
     """
 
     lake: Lake
@@ -98,6 +101,7 @@ class RecordChange(Generic[R]):
     authorize: Callable[[R | None], Awaitable[None]] | None = None
     subject: Callable[[R], EventSubject] | None = None
     details: Callable[[R | None, R], Iterable[str]] = changed_fields
+    is_followed: bool = False
 
     def __post_init__(self) -> None:
         self._claim = claim_for(self.lake, self.request, self.operation)
@@ -210,6 +214,8 @@ class RecordChange(Generic[R]):
 
     async def _finish(self, answer: str) -> str:
         # If the claim was taken over, the new owner finds the answer in the record.
+        if self.is_followed:
+            await self._claim.finish(answer=answer)
         event = event_in(self._record) if self._record is not None else None
         work = gather_all((self._claim.finish(answer=answer), self.lake.feature(CatalogReceipts).ensure(event)))
         await self.lake.background.run("finish a change", work)

@@ -103,8 +103,11 @@ async def update_securable(
     Each step happens at most once per key. After a crash in between, a retry does the second step. The name itself
     records who renamed it and when, so that a rename is one change.
     """
-    changed = None if comment is None else await _update_comment(lake, identifier, kind, comment, request)
-    if new_name in {None, "", identifier.name}:
+    is_renamed = new_name not in {None, "", identifier.name}
+    changed = None
+    if comment is not None:
+        changed = await _update_comment(lake, identifier, kind, comment, request, is_followed=is_renamed)
+    if not is_renamed:
         return identifier, changed or await load_securable(lake, identifier, kind)
     renamed = checked_identifier(identifier._replace(name=new_name or ""))
     async with naming_missing_parent(lake, identifier.namespace):
@@ -127,7 +130,9 @@ def securable_not_found(identifier: Identifier, kind: Kind) -> NotFound:
     return NotFound(f"{kind.capitalize()} does not exist: {identifier.catalog}.{identifier}", subject=kind)
 
 
-async def _update_comment(lake: Lake, identifier: Identifier, kind: Kind, comment: str, request: Request) -> Securable:
+async def _update_comment(
+    lake: Lake, identifier: Identifier, kind: Kind, comment: str, request: Request, *, is_followed: bool
+) -> Securable:
     missing = securable_not_found(identifier, kind)
     first = await resolve_name(lake, identifier)
     uuid = first.uuid if first and _is_a(first, kind) else ""
@@ -158,6 +163,7 @@ async def _update_comment(lake: Lake, identifier: Identifier, kind: Kind, commen
         place=place_of(identifier),
         read=read,
         subject=lambda record: record_subject(identifier, record),
+        is_followed=is_followed,
     )
     async with naming_missing_parent(lake, identifier.namespace):
         return await change.run()
