@@ -92,8 +92,14 @@ async def test_a_policy_that_refuses_ends_the_request(catalogs: Catalogs, answer
 
 @pytest.mark.parametrize(
     ("answer", "status"),
-    [(b"not json", 200), ({"result": "yes"}, 200), ({"result": True}, 500), (b"x" * (64 << 10) + b"x", 200)],
-    ids=["no JSON", "no decision", "server error", "too large"],
+    [
+        (b"not json", 200),
+        (b'{"more":' + b"[" * 5_000, 200),
+        ({"result": "yes"}, 200),
+        ({"result": True}, 500),
+        (b"x" * (64 << 10) + b"x", 200),
+    ],
+    ids=["no JSON", "nested too deeply", "no decision", "server error", "too large"],
 )
 async def test_without_a_valid_answer_no_request_is_served(catalogs: Catalogs, answer: object, status: int) -> None:
     got, _ = await answered(catalogs, answer, status)
@@ -107,6 +113,15 @@ async def test_a_policy_service_that_is_down_serves_no_request(catalogs: Catalog
 
     assert (await client.get("/v1/namespaces")).status_code == 503
     assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_the_policy_gets_no_body_that_is_nested_too_deeply(catalogs: Catalogs) -> None:
+    with PolicyService(b'{"result": true}', 200).running() as service:
+        client = await catalogs.open(opa=OpaSettings(url=service.url))
+        got = await client.post("/v1/namespaces", content=b'{"namespace":' + b"[" * 5_000)
+
+        assert got.status_code == 400
+        assert [given["body"] for given in service.inputs] == [None]
 
 
 async def test_secrets_are_not_sent_to_the_policy(catalogs: Catalogs) -> None:

@@ -68,7 +68,17 @@ def test_a_record_of_a_later_major_is_refused_whatever_its_form(data: bytes) -> 
         decode_record(KEY, data % (NEWEST.major + 1), Colour)
 
 
-@pytest.mark.parametrize("data", [b"{", b"[]", b'{"v":1}', b'{"v":"3","name":"red"}', b'{"v":2,"m":1}'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"{",
+        b"[]",
+        b'{"v":1}',
+        b'{"v":"3","name":"red"}',
+        b'{"v":2,"m":1}',
+        pytest.param(b'{"more":' + b"[" * 5_000, id="nested too deeply"),
+    ],
+)
 def test_a_record_that_no_version_explains_is_damaged(data: bytes) -> None:
     with pytest.raises(Damaged):
         decode_record(KEY, data, Colour)

@@ -30,6 +30,7 @@ from sandur.errors import Busy, Damaged, SwapLost, Trimmed, Unavailable
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import list_dates
 from sandur.settings import Settings
+from sandur.splicing import NOT_JSON
 from sandur.storage.cell import Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT, get_many, portions
 from sandur.storage.layout import Layout
@@ -491,7 +492,7 @@ class DamagedEntry(NamedTuple):
 def _decoded(key: str, data: bytes) -> Entry | DamagedEntry:
     try:
         return msgspec.json.decode(data, type=Entry)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         return DamagedEntry(key, int(key.rpartition("/")[2].removesuffix(".json")), str(error))
 
 

@@ -16,6 +16,7 @@ from sandur.errors import Unavailable
 from sandur.extras import has_planning, pa, pq
 from sandur.operations.caches import BytesLruCache
 from sandur.operations.lake import Lake
+from sandur.splicing import NOT_JSON
 from sandur.storage.cell import Cell, gather_in_batches
 from sandur.storage.contract import portions
 
@@ -116,7 +117,7 @@ class PublishedDatasets:
             data = await _read(self._lake, key)
             try:
                 self._manifest = (key, msgspec.json.decode(data, type=CoreManifest))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except NOT_JSON as error:
                 raise Unavailable(f"manifest {key} is damaged: {error}") from error
         return self._manifest[1]
 

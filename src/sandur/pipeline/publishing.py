@@ -28,6 +28,7 @@ from sandur.pipeline.sources.datasets import SandurDataset
 from sandur.pipeline.sources.range_reader import read_frame
 from sandur.pipeline.tables import SHAPES, Shape
 from sandur.pipeline.tasks import empty_frame, run_per_item
+from sandur.splicing import NOT_JSON
 from sandur.storage.cell import Cell, Versioned
 from sandur.storage.contract import ABSENT
 
@@ -203,5 +204,5 @@ async def _manifest(context: JobContext, key: str) -> CoreManifest | None:
     found = await context.lake.store.get(key)
     try:
         return msgspec.json.decode(found.data, type=CoreManifest) if found else None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         raise Unavailable(f"manifest {key} is damaged: {error}") from error

@@ -14,6 +14,7 @@ from sandur.catalog.security.privileges import Needs
 from sandur.errors import Forbidden, Unavailable
 from sandur.server.context import Call
 from sandur.settings import OpaSettings, seconds_of
+from sandur.splicing import NOT_JSON
 from sandur.trace_context import WITH_TRACE
 
 _BODY_BYTES_MAX: Final = 64 << 10
@@ -48,7 +49,7 @@ class OpaVeto:
             if answer.status_code != _OK or len(answer.content) > _ANSWER_BYTES_MAX:
                 raise Unavailable(f"The policy service answered with status {answer.status_code}")
             result = msgspec.json.decode(answer.content, type=_Result).result
-        except (httpx.HTTPError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (httpx.HTTPError, *NOT_JSON) as error:
             raise Unavailable(f"The policy service gave no valid answer: {type(error).__name__}") from error
         decision = result if isinstance(result, _Decision) else _Decision(allow=result)
         if not decision.allow:
@@ -82,6 +83,6 @@ def _body_of(call: Call) -> object:
         return None
     try:
         found: object = msgspec.json.decode(call.http.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_JSON:
         return None
     return found

@@ -1,26 +1,25 @@
 """Records as bytes: versions that this program can read, fields that it does not know, and the form that it writes."""
 
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.record_versions import FIRST, FIRST_FORMAT, MINORS, NEWEST, FormatVersion, Record, StoreFormat
 from sandur.errors import Damaged, NewerRecord, Unfit
+from sandur.splicing import NOT_JSON
 from sandur.storage.contract import ObjectStore
 from sandur.storage.layout import STORE_FORMAT
 
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R", bound=Record)
 
-_NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError)
-
 
 def decode_record(key: str, data: bytes, kind: type[T]) -> T:
     """The content of an object. Raises Damaged if it is not of that kind, NewerRecord if its major is later (V1)."""
     try:
         value = msgspec.json.decode(data, type=kind)
-    except _NOT_JSON as error:
+    except NOT_JSON as error:
         _check_major(key, data)
         raise Damaged(key, f"is not a {kind.__name__}: {error}") from error
     # Nearly every record is of a version that is known: nothing else costs time.
@@ -43,7 +42,7 @@ def _check_major(key: str, data: bytes) -> None:
     """A record of a later major may have any form; only its version is certain."""
     try:
         header = msgspec.json.decode(data, type=_Header)
-    except _NOT_JSON:
+    except NOT_JSON:
         return
     if header.v > NEWEST.major:
         raise _newer(key, header)

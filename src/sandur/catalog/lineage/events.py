@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from sandur.errors import BadRequest
+from sandur.splicing import NOT_JSON
 
 EVENT_BYTES_MAX: Final = 8 << 20
 EVENTS_PER_REQUEST_MAX: Final = 1_000
@@ -95,7 +96,7 @@ def check_event(event: bytes) -> None:
 def _decoded(data: bytes | msgspec.Raw) -> _Event:
     try:
         event = _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise BadRequest(f"Invalid OpenLineage event: {error}") from None
     if problem := _problem(event):
         raise BadRequest(f"Invalid OpenLineage event: {problem}")

@@ -16,6 +16,7 @@ from sandur.operations.access import authorize_metastore
 from sandur.operations.audit.trail import BATCH_SPAN_MS, date_of
 from sandur.operations.lake import Lake
 from sandur.settings import seconds_of
+from sandur.splicing import NOT_JSON
 from sandur.storage.cell import gather_all
 from sandur.storage.contract import get_many
 
@@ -121,7 +122,7 @@ def decode_batch(data: bytes) -> Sequence[AuditRecord]:
         if not unpacker.eof:
             raise DamagedBatch("it is cut off, or larger than any batch")
         return [_decoder.decode(line) for line in lines.splitlines()]
-    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (zlib.error, *NOT_JSON) as error:
         raise DamagedBatch(str(error)) from error
 
 

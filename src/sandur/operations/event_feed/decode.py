@@ -14,6 +14,7 @@ from sandur.errors import BadRequest
 from sandur.operations.caches import LruCache
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import CatalogReceipt, DeltaReceipt, Receipt
+from sandur.splicing import NOT_JSON
 from sandur.storage.contract import get_many
 from sandur.storage.layout import COMMITTED
 
@@ -45,7 +46,7 @@ def decode_event(lake: Lake, key: str, data: bytes) -> Event | None:
         place = lake.layout.parse_receipt(key)
         decode = _DECODERS.get(place.family) if place.state == COMMITTED else None
         event = decode(data) if decode else None
-    except (BadRequest, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (BadRequest, *NOT_JSON) as error:
         lake.incidents.object_damaged(key, f"is not a receipt: {error}")
         return None
     if event is None or event.commit_key != place.commit_key or not _HASH.match(event.commit_key):

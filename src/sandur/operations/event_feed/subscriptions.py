@@ -35,6 +35,7 @@ from sandur.operations.event_feed.watch import FeedWatch
 from sandur.operations.feed_readers import FeedReaders
 from sandur.operations.identity.principals import OTHERS
 from sandur.operations.lake import Lake
+from sandur.splicing import NOT_JSON
 from sandur.storage.cell import Cell, Versioned, gather_all, gather_in_batches
 from sandur.storage.contract import Listed
 
@@ -300,7 +301,7 @@ async def _read_letter(lake: Lake, listed: Listed) -> DeadLetter | None:
     found = await lake.store.get(listed.key)
     try:
         return msgspec.json.decode(found.data, type=DeadLetter) if found else None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         lake.incidents.object_damaged(listed.key, f"is not a dead letter: {error}")
         return None
 

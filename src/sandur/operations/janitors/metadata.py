@@ -26,7 +26,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts
 from sandur.operations.tables.documents import load_head, missing_file
 from sandur.settings import seconds_of
-from sandur.splicing import decompress
+from sandur.splicing import NOT_JSON, decompress
 from sandur.storage.cell import Versioned, gather_in_batches
 from sandur.storage.contract import get_many, list_all
 from sandur.storage.record_form import decode_record
@@ -220,5 +220,5 @@ async def _read_header(lake: Lake, location: str) -> _MetadataHeader:
         raise missing_file(location)
     try:
         return msgspec.json.decode(decompress(data, "it"), type=_MetadataHeader)
-    except (msgspec.DecodeError, UnicodeDecodeError, BadRequest) as error:
+    except (BadRequest, *NOT_JSON) as error:
         raise Unavailable(f"file {location}: is not a metadata file: {error}") from error

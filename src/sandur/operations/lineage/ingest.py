@@ -19,6 +19,7 @@ from sandur.operations.access import authorize_metastore
 from sandur.operations.audit.trail import date_of
 from sandur.operations.counters import LINEAGE_EVENTS, Counters
 from sandur.operations.lake import Lake
+from sandur.splicing import NOT_JSON
 from sandur.storage.contract import ABSENT
 
 GATHER_SECONDS_MAX: Final = 0.1
@@ -172,7 +173,7 @@ def decode_batch(data: bytes) -> Sequence[LineageRecord]:
         if not unpacker.eof:
             raise DamagedLineage("it is cut off, or larger than any batch")
         return _batch_decoder.decode(text)
-    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (zlib.error, *NOT_JSON) as error:
         raise DamagedLineage(str(error)) from error
 
 

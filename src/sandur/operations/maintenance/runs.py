@@ -17,6 +17,7 @@ from sandur.catalog.maintenance.records import (
 )
 from sandur.errors import SwapLost, Unavailable
 from sandur.operations.lake import Lake
+from sandur.splicing import NOT_JSON
 from sandur.storage.cell import gather_in_batches
 from sandur.storage.contract import ABSENT, Listed, list_pages
 
@@ -99,7 +100,7 @@ class RunRecords:
         found = await self._lake.store.get(key)
         try:
             return msgspec.json.decode(found.data, type=kind) if found else None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except NOT_JSON as error:
             raise Unavailable(f"record {key} of a maintenance run is damaged: {error}") from error
 
 

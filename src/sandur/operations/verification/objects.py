@@ -67,6 +67,7 @@ from sandur.operations.receipts import (
 from sandur.operations.tables.documents import load_head
 from sandur.operations.transactions.resolution import effective_record
 from sandur.settings import Settings, seconds_of
+from sandur.splicing import NOT_JSON
 from sandur.storage.cell import Versioned
 from sandur.storage.contract import Listed
 from sandur.storage.keys import decode_segment
@@ -371,7 +372,7 @@ def _is_receipt_of(data: bytes, receipt: AnyReceipt) -> bool:
     """Whether stored bytes are that receipt; one of an earlier release has fewer fields, and the same keys."""
     try:
         stored = msgspec.json.decode(data, type=type(receipt))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_JSON:
         return False
     return (stored.commit_key, stored.previous_commit_key) == (receipt.commit_key, receipt.previous_commit_key)
 

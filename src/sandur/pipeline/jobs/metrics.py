@@ -14,6 +14,7 @@ from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import DatasetUpdate, Publication
 from sandur.pipeline.sources.range_reader import KeyRange, RangeSource, Row, ranges_between, read_frame
 from sandur.pipeline.tables import TABLE_METRICS, shape
+from sandur.splicing import NOT_JSON
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many, list_pages
 from sandur.storage.layout import Layout
 
@@ -144,7 +145,7 @@ def report_row(layout: Layout, key: str, data: bytes) -> Row:
     try:
         report = msgspec.json.decode(data, type=Report)
         metrics = _metrics(report)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         return {"kind": "unread", "problem": f"{key}: {error}"}
     if key != layout.operational(NAME, report.id):
         return {"kind": "misplaced", "problem": f"{key}: a copy of {layout.operational(NAME, report.id)}"}

@@ -23,6 +23,7 @@ from sandur.operations.receipts import (
     delta_receipt_key,
     receipt_key,
 )
+from sandur.splicing import NOT_JSON
 from sandur.storage.layout import Layout, ReceiptKey
 
 BODY_CHARACTERS_MAX: Final = 4_000
@@ -81,7 +82,7 @@ def _decode(layout: Layout, key: str, data: bytes) -> Row:
         raise _Wrong(CORRUPT, str(error)) from error
     try:
         envelope = msgspec.json.decode(data, type=_Envelope)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         raise _Wrong(CORRUPT, f"not an event: {error}") from error
     decode = _DECODERS.get((place.family, envelope.event_type, envelope.event_version))
     if decode is None:
@@ -105,7 +106,7 @@ def _in_folder(layout: Layout, folder: str) -> ReceiptKey:
 def _decoded(data: bytes, kind: type[R]) -> R:
     try:
         receipt = msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         raise _Wrong(CORRUPT, f"not a receipt: {error}") from error
     if any((getattr(receipt, name, 0) or 0) not in _INT64 for name in _NUMBERS):
         raise _Wrong(CORRUPT, "a number has more than 64 bits")

@@ -11,6 +11,7 @@ from sandur.operations.lineage.ingest import inflated, ingest_lineage
 from sandur.server.context import Call
 from sandur.server.http import Answer, Refused
 from sandur.server.identity import source_of
+from sandur.splicing import NOT_JSON
 
 _PLAIN: Final = frozenset({"", "identity"})
 _GZIP: Final = frozenset({"gzip", "x-gzip"})
@@ -45,7 +46,7 @@ def _events(body: bytes) -> Sequence[bytes]:
         return [body]
     try:
         events = msgspec.json.decode(body, type=list[msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise BadRequest(f"Invalid JSON: {error}") from None
     if not events or len(events) > EVENTS_PER_REQUEST_MAX:
         raise BadRequest(f"Invalid batch: {len(events)} events, expected 1 to {EVENTS_PER_REQUEST_MAX}")

@@ -11,6 +11,7 @@ from sandur.catalog.credentials.profiles import AccessScope, StorageCredential, 
 from sandur.clock import Clock
 from sandur.errors import ServiceRefused, Unavailable
 from sandur.settings import GcsSettings
+from sandur.splicing import NOT_JSON
 from sandur.storage.credentials.issuers import IssuerAnswer, send_to_issuer
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _exchanged(answer: IssuerAnswer, source: str) -> _Exchanged:
         raise ServiceRefused(f"{_ISSUER} refuses: {_reason(answer)}; check the account of the server")
     try:
         found = msgspec.json.decode(answer.body, type=_Exchanged)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_JSON:
         raise _unusable("the answer is not the JSON of a token") from None
     if not _TOKEN.fullmatch(found.access_token) or found.token_type.lower() != "bearer":
         raise _unusable("the answer contains no bearer token")
@@ -113,7 +114,7 @@ def _reason(answer: IssuerAnswer) -> str:
     """The status and Google's code of the error. The description is left out: it may quote the request."""
     try:
         code = msgspec.json.decode(answer.body, type=_Refused).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_JSON:
         code = ""
     return f"{answer.status} {code}" if _ERROR_CODE.fullmatch(code) else str(answer.status)
 
