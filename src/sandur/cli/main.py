@@ -405,8 +405,8 @@ def run_job(  # noqa: PLR0913 - one parameter per flag
     given = {"location": location, "catalog": catalog, "namespace": namespace}
     arguments = {name: value for name, value in given.items() if value is not None}
     options = RunOptions(store, config, master, dry_run, objects_max, arguments, as_json)
-    if not run_jobs(job, options):
-        raise typer.Exit(1)
+    if code := run_jobs(job, options):
+        raise typer.Exit(code)
 
 
 @app.command("pipeline")

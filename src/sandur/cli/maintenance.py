@@ -99,7 +99,7 @@ def maintain(name: str | None, flags: TargetFlags, *, master: str | None) -> boo
     options = RunOptions(
         flags.store, flags.config, master, dry_run=False, arguments=arguments, as_json=flags.output == "json"
     )
-    return run_jobs("project,health,maintain", options)
+    return run_jobs("project,health,maintain", options) == 0
 
 
 def _full_name(row: Json) -> str:

@@ -47,8 +47,8 @@ class RunOptions(NamedTuple):
     as_json: bool = False
 
 
-def run_jobs(name: str, options: RunOptions, *, opened: OpenSession = open_session) -> bool:
-    """Run a job, several of them separated by commas, or all; returns whether every job succeeded.
+def run_jobs(name: str, options: RunOptions, *, opened: OpenSession = open_session) -> int:
+    """Run a job, several of them separated by commas, or all; returns the exit code, 1 if a job failed.
 
     `opened` opens the session of `--master`.
     """
@@ -70,8 +70,14 @@ def run_jobs(name: str, options: RunOptions, *, opened: OpenSession = open_sessi
             progress=progress,
             open_catalog=partial(open_catalog, settings),
         )
-        done = [runs.run(one, on_report=print_report) for one in name.split(",")]
-        return all(done)
+        codes = [0]
+
+        def on_report(report: JobReport) -> None:
+            print_report(report)
+            codes.append(report.exit_code)
+
+        done = [runs.run(one, on_report=on_report) for one in name.split(",")]
+        return max(codes) if all(done) else 1
 
 
 def spark_options(name: str, settings: Settings, options: RunOptions) -> Mapping[str, str]:

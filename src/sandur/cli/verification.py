@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-from sandur.catalog.verification.findings import SEVERITIES, Finding
+from sandur.catalog.verification.findings import SEVERITIES, Finding, exit_code
 from sandur.cli.output import print_json, print_rows, say
 from sandur.cli.store_admin import StoreFlags
 from sandur.clock import SystemClock
@@ -42,11 +42,6 @@ class Found:
         if is_wanted and len(self.printed) < FINDINGS_MAX:
             self.printed.append(one)
 
-    @property
-    def exit_code(self) -> int:
-        """0 if nothing has to be done, 1 for damage, 8 if everything can be repaired."""
-        return 1 if self.counts["damage"] else 8 if self.counts["repairable"] else 0
-
 
 def verify_store(flags: StoreFlags, *, with_in_flight: bool, as_json: bool) -> int:
     """Print the findings and return the exit code."""
@@ -54,7 +49,7 @@ def verify_store(flags: StoreFlags, *, with_in_flight: bool, as_json: bool) -> i
     found = Found(with_in_flight=with_in_flight)
     objects = asyncio.run(_run(settings, found))
     print_findings(found.printed, found.counts, objects, as_json=as_json)
-    return found.exit_code
+    return exit_code(found.counts)
 
 
 def print_findings(findings: Sequence[Finding], counts: Counter[str], objects: int, *, as_json: bool) -> None:

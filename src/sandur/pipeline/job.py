@@ -49,7 +49,10 @@ def no_progress(step: str) -> None:
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a run. `manifest` is the key of the manifest that it published; None if it published nothing."""
+    """The result of a run. `manifest` is the key of the manifest that it published; None if it published nothing.
+
+    `exit_code` is that of a command that runs this job by its name: not 0 if a run that succeeded calls for action.
+    """
 
     job: str
     run_id: str
@@ -59,6 +62,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     manifest: str | None = None
     sequence: int | None = None
     took_ms: int = 0
+    exit_code: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,6 +108,11 @@ def in_flight(key: str, found: str, *, is_stale: bool, kind: str = "stale-reques
     return finding(kind if is_stale else "in-flight", key, expected=expected, found=found)
 
 
+def exit_code(counts: Mapping[str, int]) -> int:
+    """Of a command that verifies, by the findings of each severity: 1 for damage, 8 if everything can be repaired."""
+    return 1 if counts.get("damage") else 8 if counts.get("repairable") else 0
+
+
 def is_sound(findings: Iterable[Finding]) -> bool:
     """Whether nothing has to be done."""
     return all(one.severity == "in_flight" for one in findings)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.catalog.index import Scope
 from sandur.catalog.verification.chains import Loose
-from sandur.catalog.verification.findings import SEVERITIES, Finding
+from sandur.catalog.verification.findings import SEVERITIES, Finding, exit_code
 from sandur.operations.dry_run import open_dry_run
 from sandur.operations.lake import Lake
 from sandur.operations.verification.collections import check_locations, list_scopes
@@ -64,7 +65,8 @@ def run(context: JobContext) -> JobReport:
         f"{one.severity}: {one.kind}: {one.key}: expected {one.expected}, found {one.found}; {one.remedy}"
         for one in serious[:WARNINGS_MAX]
     ]
-    return context.report(NAME, counts={**counts, **by_severity}, warnings=warnings)
+    report = context.report(NAME, counts={**counts, **by_severity}, warnings=warnings)
+    return replace(report, exit_code=exit_code(by_severity))
 
 
 def _check_objects(context: JobContext) -> DataFrame:
