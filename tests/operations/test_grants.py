@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
+from sandur.catalog.records import Pending, Transaction
 from sandur.catalog.security.grants import EffectivePrivilege, GrantChange
 from sandur.catalog.security.manifest import Authority
 from sandur.catalog.security.privileges import Privilege, SecurableType
@@ -15,7 +16,9 @@ from sandur.errors import Forbidden, Invalid, NotFound, SandurError, SwapLost, U
 from sandur.operations.access import Security
 from sandur.operations.lake import Lake
 from sandur.operations.security import SecurityChange, SecurityEdit, without_subject
+from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.register import register_table
 from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.operations.unity.grants import load_effective_privileges, load_grants, update_grants
@@ -26,7 +29,9 @@ from tests.operations.hooked_store import HookedStore
 from tests.operations.lakes import make_lake
 from tests.operations.principals import ADMIN, GRANT, SHOW, acting, add_principals, grant, id_of, request_of, revoke
 from tests.operations.requests import (
+    NAMESPACE,
     append,
+    content,
     create,
     identifier_of,
     keyed_request,
@@ -303,6 +308,86 @@ async def test_a_fenced_revocation_stops_a_drop_and_a_rename_that_were_allowed_b
 
     assert not store.hooks
     assert await load(make_lake(lake.store, lake.clock), table)
+
+
+async def test_a_fenced_revocation_stops_a_drop_under_a_name_that_the_table_just_got(lake: Lake) -> None:
+    """A5: the table is renamed while it is revoked, and a drop of the new name was allowed before."""
+    renamed = identifier_of("u")
+    await grant(lake, "reader", "table", TABLE, "SELECT", "MANAGE")
+    await grant(lake, "reader", "catalog", "main", "USE CATALOG", "USE SCHEMA")
+    store, revoking = HookedStore(lake.store), HookedStore(lake.store)
+    server, allowed, is_revoked = acting(make_lake(store, lake.clock), "reader", DROP), asyncio.Event(), asyncio.Event()
+    drops: list[asyncio.Task[object]] = []
+
+    async def wait_for_revocation() -> None:
+        allowed.set()
+        await is_revoked.wait()
+
+    async def rename_and_begin_drop() -> None:
+        await rename(lake, identifier_of("t"), renamed, kind="table", request=request("rename"))
+        await lake.background.drain()
+        store.before("put", lake.layout.name(renamed), wait_for_revocation)
+        drop = drop_name(server, renamed, kind="table", request=request_of("reader", "drop"))
+        drops.append(asyncio.create_task(drop))
+        await allowed.wait()
+
+    revoking.before("put", lake.layout.security_manifest(), rename_and_begin_drop)
+    await fenced(make_lake(revoking, lake.clock), privileges=("MANAGE",))
+    is_revoked.set()
+
+    with pytest.raises(Forbidden, match="MANAGE"):
+        await drops[0]
+    assert await load(make_lake(lake.store, lake.clock), renamed)
+
+
+async def test_a_fenced_revocation_stops_a_transaction_that_lost_its_swap_to_it(lake: Lake) -> None:
+    """A6 (attempt): the bump makes it decide again, on a version that was not known when it read the grants."""
+    await grant(lake, "reader", "table", TABLE, "SELECT", "MODIFY")
+    await grant(lake, "reader", "catalog", "main", "USE CATALOG", "USE SCHEMA")
+    found = await lake.name(identifier_of("t")).read()
+    assert found
+    store = HookedStore(lake.store)
+    server = acting(make_lake(store, lake.clock), "reader", NEEDS["commitTransaction"])
+    store.before("put", lake.layout.pointer(found.value.uuid), lambda: fenced(lake))
+
+    with pytest.raises(Forbidden, match="MODIFY"):
+        await commit_transaction(server, "main", [(identifier_of("t"), append(1))], request_of("reader", "transaction"))
+
+    assert not store.hooks
+    assert content(await load(make_lake(lake.store, lake.clock), identifier_of("t")))["snapshots"] == []
+
+
+async def test_a_fenced_revocation_stops_a_registration_that_waited_for_a_transaction(lake: Lake) -> None:
+    """A6: the registration reads the pointer again after the wait, and then the grants again."""
+    await grant(lake, "reader", "table", TABLE, "SELECT", "MANAGE")
+    await grant(lake, "reader", "catalog", "main", "USE CATALOG", "USE SCHEMA", "CREATE TABLE", "READ FILES")
+    first = await load(lake, identifier_of("t"))
+    await commit_table(lake, identifier_of("t"), append(1), request("append"))
+    name = await lake.name(identifier_of("t")).read()
+    pointer = await lake.pointer(name.value.uuid).read() if name else None
+    assert pointer
+    assert pointer.value.head
+    assert first.metadata_location
+    now_ms = lake.clock.now_ms()
+    undecided = Transaction(
+        state="preparing", attempt="attempt", request_hash="hash", started_ms=now_ms, attempt_ms=now_ms
+    )
+    await lake.transaction("transaction").create(undecided)
+    pending = Pending(transaction="transaction", attempt="attempt", head=pointer.value.head)
+    await lake.pointer(pointer.value.uuid).swap(replace(pointer.value, pending=pending), expected=pointer.version)
+    store = HookedStore(lake.store)
+    server = acting(make_lake(store, lake.clock), "reader", NEEDS["registerTable"])
+    # The second read of the pointer, after the wait.
+    revokes = partial(fenced, lake, privileges=("MANAGE",))
+    store.before("get_if_changed", lake.layout.pointer(pointer.value.uuid), revokes)
+    sent = request_of("reader", "register")
+
+    with pytest.raises(Forbidden, match="MANAGE"):
+        await register_table(server, NAMESPACE, "t", first.metadata_location, overwrite=True, request=sent)
+
+    assert not store.hooks
+    now = await load(make_lake(lake.store, lake.clock), identifier_of("t"))
+    assert now.metadata_location != first.metadata_location
 
 
 async def test_a_fenced_change_needs_a_table(lake: Lake) -> None:

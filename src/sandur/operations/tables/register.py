@@ -194,11 +194,14 @@ class _Replacement:
                 if await self.claim.read():
                     raise ClaimLost
                 return None
-            missing = name_not_found(self.identifier, "table")
-            await authorize_name(self.lake, table, missing=missing, situation="overwrite")
+            await self._authorize(table)
             if await self._swap(table):
                 return cache_document(self.lake, TABLES, self.document)
         raise Busy(f"{self.identifier}: too many concurrent commits")
+
+    async def _authorize(self, found: ResolvedName) -> None:
+        missing = name_not_found(self.identifier, "table")
+        await authorize_name(self.lake, found, missing=missing, situation="overwrite")
 
     async def _is_applied(self, uuid: str) -> bool:
         """C5: whether a registration of this request is the head or has a receipt; checked in this order."""
@@ -213,8 +216,10 @@ class _Replacement:
         current = found.iceberg_pointer
         pointer = await resolve_pending(self.lake, current) if current else None
         before = pointer.value.head if pointer else None
-        if pointer is None or before is None or not is_alive(pointer):
+        if current is None or pointer is None or before is None or not is_alive(pointer):
             return False
+        if pointer.version != current.version:  # A6: this version was not known when the grants were read.
+            await self._authorize(found)
         if before.metadata_location == self.document.location:  # Nothing to do.
             await self.claim.done(uuid=found.uuid, location=self.document.location)
             return True

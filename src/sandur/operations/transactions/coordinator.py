@@ -196,6 +196,8 @@ class _Transaction:
         authority, _ = await gather_all(
             (read_authority(self._lake), gather_all([part.prepare(begun) for part in parts]))  # A15 (late)
         )
+        if any(part.is_decided_again for part in parts):  # A6 (attempt): that version was not known before.
+            authority = await read_authority(self._lake)
         await gather_all([part.confirm() for part in parts])
         for _ in range(READS_MAX):
             for part in parts:

@@ -131,7 +131,8 @@ class ChangedTable(Generic[M]):
 
     `is_applied`: what was read shows that the change was made before (C9). `applied_elsewhere` is the uuid of the table
     that shows it, if the name refers to another one now (C10). `refusal`: why it cannot be made. `places` are the
-    claims of the places that it adds, over all attempts of the transaction (P9).
+    claims of the places that it adds, over all attempts of the transaction (P9). `is_decided_again`: a swap was lost,
+    so the version that was replaced was not known when the attempt began to write.
     """
 
     lake: Lake
@@ -146,11 +147,11 @@ class ChangedTable(Generic[M]):
     is_applied: bool = False
     applied_elsewhere: str = ""
     refusal: SandurError | None = None
+    is_decided_again: bool = False
     listing: ListUpdate = field(init=False)
     # The pointer with the pending of this attempt, as it was written.
     _held: Versioned[Pointer] | None = None
     _attempt: Attempt | None = None
-    _is_stale: bool = False
 
     def __post_init__(self) -> None:
         self.listing = ListUpdate(self.lake, self.identifier)
@@ -158,7 +159,7 @@ class ChangedTable(Generic[M]):
     async def read(self, attempt: Attempt) -> None:
         """Find the base to decide on: what this server saw last, or what is there now."""
         self._attempt = attempt
-        if self._is_stale or not await self._remember():
+        if self.is_decided_again or not await self._remember():
             await self._read(attempt)
 
     async def _remember(self) -> bool:
@@ -279,7 +280,7 @@ class ChangedTable(Generic[M]):
             elif await self._set_pending(attempt, self.planned):
                 return
             else:
-                self.planned, self._is_stale = None, True
+                self.planned, self.is_decided_again = None, True
                 self.queue.note_contention()
         raise Busy(f"{self.identifier}: too many concurrent commits")
 
@@ -358,6 +359,7 @@ class CreatedTable(Generic[M]):
     left: Versioned[Pointer] | None = None
     is_applied: bool = False
     refusal: SandurError | None = None
+    is_decided_again: bool = False
     _location: str = ""
 
     async def read(self, attempt: Attempt) -> None:
@@ -471,7 +473,7 @@ class CreatedTable(Generic[M]):
             found = await cell.read()
             if found and (found.value.state, found.value.attempt) == ("pending", attempt.attempt):  # T1
                 return
-            slot = await settle_name(self.lake, self.identifier)
+            slot, self.is_decided_again = await settle_name(self.lake, self.identifier), True
             if slot.live:
                 raise Overtaken
             expected = slot.expected

@@ -14,7 +14,7 @@ from sandur.catalog.credentials.registry import (
     location_not_found,
 )
 from sandur.catalog.identifiers import Identifier, Kind, parse_full_name, parse_schema_name
-from sandur.catalog.records import RegistryEntry, Request
+from sandur.catalog.records import NameRecord, RegistryEntry, Request
 from sandur.catalog.security.grants import (
     Assignments,
     EffectivePrivilege,
@@ -39,6 +39,7 @@ from sandur.operations.name_access import visible_chain
 from sandur.operations.security import SecurityChange, SecurityEdit, current_authority, metastore_id
 from sandur.operations.tables.names import (
     EVERY_FORMAT,
+    RENAMES_MAX,
     ResolvedName,
     is_alive,
     namespace_not_found,
@@ -181,8 +182,7 @@ async def _fence(lake: Lake, found: ResolvedName) -> None:
     A drop and a rename swap the name alone. A15: an undecided transaction on the record is aborted first, because it
     commits without another swap of the record.
     """
-    name = lake.name(found.identifier)
-    await name.update(lambda held: held if held and held.uuid == found.uuid else None, is_idempotent=True)
+    await _bump_name(lake, found)
     cell = pointer_cell(lake, found.name.value)
     async for _ in Attempts(lake.clock):
         held = await cell.read()
@@ -192,6 +192,21 @@ async def _fence(lake: Lake, found: ResolvedName) -> None:
         if await cell.try_swap(settled.value, expected=settled.version):
             return
     raise Busy(f"{found.identifier}: other requests keep changing it; send the same request again")
+
+
+async def _bump_name(lake: Lake, found: ResolvedName) -> None:
+    """Bump the name that leads to it now: a rename may have happened before the manifest was swapped."""
+
+    def bump(held: NameRecord | None) -> NameRecord | None:
+        return held if held and held.uuid == found.uuid and held.state != "moved" else None
+
+    place: Identifier | None = found.identifier
+    for _ in range(RENAMES_MAX):
+        held = await lake.name(place).update(bump, is_idempotent=True) if place else None
+        if held is None or held.value.uuid != found.uuid or held.value.state != "moved":
+            return
+        place = held.value.other
+    raise Busy(f"{found.identifier}: it is renamed again and again; send the same request again")
 
 
 async def load_effective_privileges(
