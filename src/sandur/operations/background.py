@@ -31,8 +31,12 @@ class Background:
 
         Background work that starts more work never waits: the other tasks may be waiting for what it holds.
         """
-        while len(self._tasks) >= AT_ONCE_MAX and not _is_background.get():
-            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            while len(self._tasks) >= AT_ONCE_MAX and not _is_background.get():
+                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            work.close()  # It never starts.
+            raise
         task = asyncio.create_task(self._guarded(what, work), name=what)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -436,12 +436,12 @@ async def begin_deferred_update(lake: Lake, identifier: Identifier, uuid: str) -
     deferred = shared[identifier, uuid] = DeferredUpdate(identifier, uuid, lake.clock.new_id())
     try:
         await mark(lake, place_of(identifier), deferred.mark, uuid=uuid)
-    except BaseException:
-        del shared[identifier, uuid]  # Waiting commits write another mark.
+        await lake.background.run("index a change", _update_after_pause(lake, deferred))
+    except BaseException:  # Nothing will update the index for this mark: waiting commits write another one.
+        del shared[identifier, uuid]
         raise
     finally:
         deferred.is_marked.set()
-    await lake.background.run("index a change", _update_after_pause(lake, deferred))
     return deferred
 
 
