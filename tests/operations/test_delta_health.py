@@ -67,7 +67,7 @@ async def test_a_table_without_checksums_is_measured_at_its_newest_version(lake:
     assert (health.small_files, health.excess_files) == (10, 9)  # Two files of the other partition are too few.
     assert health.commits_since_checkpoint == table.version() - 6 == 8
     newest = log / f"{table.version():020d}.json"
-    assert health.last_commit_ms == int(newest.stat().st_mtime * 1_000)
+    assert health.last_commit_ms == newest.stat().st_mtime_ns // 1_000_000
     assert [need.operation for need in needs_of(health, Policy(compaction=POLICY))] == ["compaction"]
 
 

@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from tests.server.conftest import Catalogs
 from tests.server.requests import SNAPSHOT_ID, add_snapshot, create_table
 from tests.ui.browsers import Browser, Page
 
@@ -51,9 +52,10 @@ async def test_a_preview_changes_nothing(browser: Browser) -> None:
     assert (await browser.client.get("/v1/namespaces/eu")).status_code == 404
 
 
-async def test_a_form_that_is_sent_twice_acts_once(browser: Browser) -> None:
+async def test_a_form_that_is_sent_twice_acts_once(catalogs: Catalogs, browser: Browser) -> None:
     preview = await browser.send(await browser.open("/ui/actions/create-namespace/main"), name="eu")
     first = await browser.send(preview, step="apply")
+    await catalogs.settled()  # Until the end of its claim, the same form is refused as active.
     second = await browser.send(preview, step="apply")
 
     assert (first.status, second.status) == (303, 303)
@@ -249,10 +251,13 @@ async def test_a_volume_a_function_and_a_model_are_dropped(browser: Browser) -> 
     ],
 )
 async def test_a_button_that_is_pressed_twice_leads_to_the_same_page(
-    browser: Browser, name: str, typed: str, values: dict[str, str]
+    catalogs: Catalogs, browser: Browser, name: str, typed: str, values: dict[str, str]
 ) -> None:
     preview = await browser.send(await browser.open(action(name)), **values)
-    pages = [await browser.send(preview, step="apply", typed=typed) for _ in range(2)]
+    pages = []
+    for _ in range(2):
+        pages.append(await browser.send(preview, step="apply", typed=typed))
+        await catalogs.settled()  # Until the end of its claim, the same form is refused as active.
 
     assert [page.status for page in pages] == [303, 303]
     assert pages[0].answer.headers["location"] == pages[1].answer.headers["location"]

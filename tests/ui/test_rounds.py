@@ -1,6 +1,7 @@
 """How many storage rounds each page takes: warm, on a store with latency, with and without authentication."""
 
 import re
+from typing import Final
 
 import httpx
 import msgspec
@@ -48,16 +49,17 @@ WITH_LISTS = ("/ui/maintenance", "/ui/jobs", "/ui/audit", "/ui/subscriptions", "
 SEARCHES = {"/dropped/{catalog}", "/actions/undrop/{kind}/{catalog}/{namespace}/{name}"}
 # These are no pages that read a catalog.
 OTHERS = {"/static/{hash}/{file}", "/login", "/callback"}
+# Janitors and deliveries would list folders in the meantime.
+QUIET: Final = Settings(store="memory:", log_level="error", janitors=False, deliveries=False)
 READ_ROUTES = {route.path for route in ROUTES if route.method == "GET"} - SEARCHES - OTHERS
 
 
 @pytest.mark.parametrize("is_secured", [False, True], ids=["open", "secured"])
 async def test_no_page_takes_more_rounds_than_it_may(catalogs: Catalogs, *, is_secured: bool) -> None:
     spy = SpyStore(MemoryStore())
-    settings = SECURED if is_secured else Settings(store="memory:", log_level="error")
-    # Janitors and deliveries would list folders in the meantime.
     quiet = {"janitors": False, "deliveries": False, "sealing_keys": (SEALING_KEY,)}
-    client = await catalogs.open_with(msgspec.structs.replace(settings, **quiet), spy)
+    settings = msgspec.structs.replace(SECURED if is_secured else QUIET, **quiet)
+    client = await catalogs.open_with(settings, spy)
     if is_secured:
         client.headers.update(await bearer(client))
     scene = await make_scene(client, spy, subscribes=True)
@@ -109,8 +111,7 @@ def entry(name: str) -> Entry:
 
 async def test_the_first_page_of_many_tables_reads_as_much_as_that_of_few(catalogs: Catalogs) -> None:
     spy = SpyStore(MemoryStore())
-    settings = Settings(store="memory:", log_level="error")
-    client = await catalogs.open_with(settings, spy)
+    client = await catalogs.open_with(QUIET, spy)
     lake = make_lake(spy)
     read, shown = {}, {}
     for name, count in (("few", 1_000), ("many", 10_000)):
