@@ -34,26 +34,69 @@ fsGroup: 10001
 seccompProfile: { type: RuntimeDefault }
 {{- end }}
 {{- define "sandur.toml" -}}
+{{- range $key, $place := dict "host" "service" "port" "service.port" "metrics_host" "metrics.port" "metrics_port" "metrics.port" }}
+{{- if hasKey $.Values.settings $key }}{{ fail (printf "settings.%s: the chart sets it; change %s instead" $key $place) }}{{ end }}
+{{- end }}
+{{- $fixed := dict "host" "0.0.0.0" "port" 8181 "metrics_host" "0.0.0.0" "metrics_port" .Values.metrics.port }}
+{{- $settings := merge $fixed (deepCopy .Values.settings) (dict "log_format" "json") }}
+{{- if .Values.grpc.enabled }}
+{{- $given := .Values.settings.grpc | default dict }}
+{{- if hasKey $given "port" }}{{ fail "settings.grpc.port: the chart sets it; change grpc.port instead" }}{{ end }}
+{{- if not (or $given.certificate $given.allow_plaintext) }}
+{{- fail "grpc.enabled needs settings.grpc.certificate and private_key (files of extraVolumes), or settings.grpc.allow_plaintext" }}
+{{- end }}
+{{- $_ := set $settings "grpc" (merge (dict "port" .Values.grpc.port) $given) }}
+{{- end }}
 {{- $sections := dict }}
-{{- range $key, $value := .Values.settings }}
-{{- if kindIs "map" $value }}{{ $_ := set $sections $key $value }}{{ else }}
+{{- range $key, $value := $settings }}
+{{- if kindIs "map" $value }}{{ $_ := set $sections $key $value }}{{ else if not (kindIs "invalid" $value) }}
 {{ $key }} = {{ include "sandur.value" $value }}
 {{- end }}
 {{- end }}
-host = "0.0.0.0"
-port = 8181
-log_format = "json"
-metrics_host = "0.0.0.0"
-metrics_port = {{ int .Values.metrics.port }}
-{{- if .Values.grpc.enabled }}{{ $given := get $sections "grpc" | default dict }}{{ $_ := set $sections "grpc" (merge (dict "port" .Values.grpc.port) $given) }}{{ end }}
 {{- range $name, $section := $sections }}
 
 [{{ $name }}]
 {{- range $key, $value := $section }}
-{{ $key }} = {{ include "sandur.value" $value }}
+{{- if not (kindIs "invalid" $value) }}
+{{ toJson $key }} = {{ include "sandur.value" $value }}
 {{- end }}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- /* A value in TOML, on one line: maps are inline tables, and whole numbers are no floats. */ -}}
 {{- define "sandur.value" -}}
-{{- if kindIs "float64" . }}{{ if eq (floor .) . }}{{ int64 . }}{{ else }}{{ . }}{{ end }}{{ else }}{{ toJson . }}{{ end }}
+{{- if kindIs "map" . }}
+{{- $pairs := list }}
+{{- range $key, $value := . }}
+{{- if not (kindIs "invalid" $value) }}{{ $pairs = append $pairs (printf "%s = %s" (toJson $key) (include "sandur.value" $value)) }}{{ end }}
+{{- end }}{ {{- join ", " $pairs -}} }
+{{- else if kindIs "slice" . }}
+{{- $values := list }}
+{{- range . }}{{ $values = append $values (include "sandur.value" .) }}{{ end }}[{{ join ", " $values }}]
+{{- else if kindIs "float64" . }}{{ if eq (floor .) . }}{{ int64 . }}{{ else }}{{ . }}{{ end }}
+{{- else }}{{ toJson . }}
+{{- end }}
+{{- end }}
+{{- /* What every pod mounts; docs/deployment.md says what for. */ -}}
+{{- define "sandur.mounts" -}}
+- { name: config, mountPath: /etc/sandur, readOnly: true }
+- { name: tmp, mountPath: /tmp }
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+{{- define "sandur.volumes" -}}
+- { name: config, configMap: { name: {{ include "sandur.name" . }} } }
+- { name: tmp, emptyDir: {} }
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+{{- /* Where pods may run: nodeSelector, tolerations and affinity of the given values. */ -}}
+{{- define "sandur.placement" -}}
+{{- range $key := list "nodeSelector" "tolerations" "affinity" }}
+{{- with get $ $key }}
+{{ $key }}: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
 {{- end }}
