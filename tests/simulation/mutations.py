@@ -176,7 +176,7 @@ def _replays_are_not_recognised() -> contextlib.AbstractContextManager[object]:
 
 
 def _no_receipts_of_what_was_passed() -> contextlib.AbstractContextManager[object]:
-    """B4: who moves the head of a batch writes the receipt of the head alone."""
+    """B4: a writer that moves the head of a batch writes the receipt of the head alone."""
 
     async def ensured(self: Receipts, pointer: Any) -> None:
         if pointer.head:
