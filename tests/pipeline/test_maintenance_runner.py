@@ -3,7 +3,7 @@
 import _thread
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,10 +20,10 @@ from sandur.catalog.maintenance.records import OperationRecord, OperationResult
 from sandur.errors import Conflict, NotFound, Unavailable
 from sandur.operations.maintenance.runs import RunRecords, list_runs
 from sandur.pipeline.blocking_lake import BlockingLake
-from sandur.pipeline.maintenance.engine import Engine, run_times_ms
+from sandur.pipeline.maintenance.engine import Engine, SparkTable, run_times_ms
 from sandur.pipeline.maintenance.runner import Runner, TableWork
 from sandur.settings import Settings
-from sandur.spark.sessions import Connection
+from sandur.spark.sessions import EXTENSIONS, ICEBERG_EXTENSIONS, Connection
 
 _OPERATIONS: tuple[Operation, ...] = ("compaction", "manifests", "snapshots")
 
@@ -245,6 +245,58 @@ class KeptJobs:
 
 def test_jobs_and_stages_that_spark_keeps_no_more_are_left_out() -> None:
     assert [list(run_times_ms(KeptJobs(), job)) for job in (0, 1)] == [[5], []]
+
+
+class FakeSession:
+    """Keeps options, and calls a function before it sets one."""
+
+    def __init__(self, before_set: Callable[[str], None]) -> None:
+        self.conf = self
+        self.options: dict[str, str] = {EXTENSIONS: ICEBERG_EXTENSIONS}
+        self._before_set = before_set
+
+    def get(self, name: str, default: str) -> str:
+        return self.options.get(name, default)
+
+    def set(self, name: str, value: str) -> None:
+        self._before_set(name)
+        self.options[name] = value
+
+
+class FakeSpark(FakeSession):
+    """As much of Spark as an engine needs to add catalogs."""
+
+    _sc = object()
+    sparkContext = SimpleNamespace(applicationId="application")  # noqa: N815 - of Spark
+
+    def newSession(self) -> FakeSession:  # noqa: N802 - of Spark
+        return FakeSession(self._before_set)
+
+
+def test_a_thread_that_adds_a_catalog_is_not_disturbed_by_one_that_adds_another() -> None:
+    found: dict[str, SparkTable] = {}
+
+    def find(catalog: str) -> None:
+        found[catalog] = engine.table(
+            TableHealth(uuid="u", catalog=catalog, namespace="sales", name="t", format="iceberg")
+        )
+
+    other = threading.Thread(target=find, args=("west",))
+
+    def interrupt(option: str) -> None:
+        if found and other.ident is None and option.startswith("spark.sql.catalog."):
+            other.start()
+            other.join(1)  # It ends within this time only if nothing stops it, and then it must change nothing here.
+
+    engine = Engine(FakeSpark(interrupt), Connection(uri="http://127.0.0.1:1"), "run")  # type: ignore[arg-type]  # A fake.
+    find("north")  # The other two share its session.
+    find("east")
+    other.join()
+
+    assert found.keys() == {"north", "east", "west"}
+    for catalog, table in found.items():
+        session: Any = table.session
+        assert session.options[f"spark.sql.catalog.{table.catalog}.warehouse"] == catalog
 
 
 class TaggedJob:

@@ -4,6 +4,7 @@ Spark reaches tables through a catalog server, as every engine does. The server 
 its commits name it.
 """
 
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -150,6 +151,7 @@ class Engine:
         self._connection = connection
         self._run = run
         self._sessions: dict[tuple[int, str], tuple[SparkSession, str]] = {}
+        self._lock = threading.Lock()  # Two catalogs of a session must not get the same name.
         self.application = str(self._context.applicationId)
 
     @property
@@ -170,22 +172,22 @@ class Engine:
     def _session(self, health: TableHealth) -> tuple[SparkSession, str]:
         files = health.data_files or 0
         partitions = next((number for below, number in _SIZE_CLASSES if files < below), _PARTITIONS_MAX)
-        key = (partitions, health.catalog)
-        if key not in self._sessions:
-            session = next((one for (size, _), (one, _) in self._sessions.items() if size == partitions), None)
-            session = session or self._spark.newSession()
-            session.conf.set(_PARTITIONS, str(partitions))
-            name = f"maintained_{len(self._sessions)}"
-            connection = replace(
-                self._connection,
-                name=name,
-                warehouse=health.catalog,
-                properties={**self._connection.properties, "cache-enabled": "false"},
-            )
-            for option, value in connection.options().items():
-                session.conf.set(option, value)
-            self._sessions[key] = (session, name)
-        return self._sessions[key]
+        with self._lock:
+            key = (partitions, health.catalog)
+            if key not in self._sessions:
+                self._sessions[key] = self._new_catalog(partitions, health.catalog)
+            return self._sessions[key]
+
+    def _new_catalog(self, partitions: int, catalog: str) -> tuple[SparkSession, str]:
+        session = next((one for (size, _), (one, _) in self._sessions.items() if size == partitions), None)
+        session = session or self._spark.newSession()
+        session.conf.set(_PARTITIONS, str(partitions))
+        name = f"maintained_{len(self._sessions)}"
+        properties = {**self._connection.properties, "cache-enabled": "false"}
+        connection = replace(self._connection, name=name, warehouse=catalog, properties=properties)
+        for option, value in connection.options().items():
+            session.conf.set(option, value)
+        return session, name
 
     @contextmanager
     def tagged(self, table_uuid: str) -> Iterator[str]:
