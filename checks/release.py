@@ -33,6 +33,9 @@ _IN_FILES: Final[Mapping[str, str]] = {
     "pyproject.toml": r'(?m)^version = "[^"]+"$',
     "src/sandur/__init__.py": r'(?m)^__version__ = "[^"]+"$',
 }
+_NAME_IT: Final = ("deploy/compose/compose.yaml", "deploy/Containerfile", "docs/deployment.md")
+"""Files with names of the image or the wheel, such as `sandur:1.2.3`."""
+_NAMED: Final = re.compile(rf"\b(sandur(?:-spark)?[:-]){_VERSION.pattern}")
 FAILED: Final = "not built, this failed"
 _UNRELEASED: Final = re.compile(r"(?m)^## \S+ \(unreleased\)$")
 
@@ -89,6 +92,11 @@ def write_version(root: Path, version: str, date: str) -> None:
         if line is None:
             raise NotReady(f"{name}: no line with the version")
         written[root / name] = text.replace(line[0], re.sub(r'"[^"]+"', f'"{version}"', line[0]), 1)
+    for name in _NAME_IT:
+        text = (root / name).read_text(encoding="utf-8")
+        written[root / name], found = _NAMED.subn(rf"\g<1>{version}", text)
+        if not found:
+            raise NotReady(f"{name}: no name of the image or the wheel with the version")
     for chart in root.glob("deploy/**/Chart.yaml"):
         text = chart.read_text(encoding="utf-8")
         written[chart] = re.sub(r"(?m)^(version|appVersion): .*$", rf'\1: "{version}"', text)

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml  # type: ignore[import-untyped] # No types are published with it.
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from checks import dependencies
 from checks.release import ROOT, NotReady, build_chart, build_wheel, drop_build_host, prepare, write_version
+from sandur import __version__
 
 _FILES: Final = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
 _EPOCH: Final = "1700000000"
@@ -28,6 +30,8 @@ def _copy(to: Path) -> Path:
         shutil.copy(ROOT / name, to / name)
     shutil.copytree(ROOT / "src", to / "src", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "docs" / "man", to / "docs" / "man")
+    shutil.copytree(ROOT / "deploy", to / "deploy")
+    shutil.copy(ROOT / "docs" / "deployment.md", to / "docs" / "deployment.md")
     return to
 
 
@@ -91,8 +95,6 @@ def test_the_same_chart_gives_the_same_archive_with_every_file(tmp_path: Path) -
 def test_the_version_is_written_everywhere(tmp_path: Path) -> None:
     tree = _copy(tmp_path / "tree")
     (tree / "CHANGELOG.md").write_text("# Changelog\n\n## 0.1.0 (unreleased)\n\n- New\n")
-    (tree / "deploy" / "chart").mkdir(parents=True)
-    (tree / "deploy" / "chart" / "Chart.yaml").write_text("name: sandur\nversion: 0.1.0\nappVersion: 0.1.0\n")
 
     write_version(tree, "9.8.7", "2026-01-31")
 
@@ -100,6 +102,24 @@ def test_the_version_is_written_everywhere(tmp_path: Path) -> None:
     assert '__version__ = "9.8.7"' in (tree / "src" / "sandur" / "__init__.py").read_text()
     assert "## 9.8.7 (2026-01-31)" in (tree / "CHANGELOG.md").read_text()
     assert (tree / "deploy" / "chart" / "Chart.yaml").read_text().count("9.8.7") == 2
+    compose = yaml.safe_load((tree / "deploy" / "compose" / "compose.yaml").read_text())
+    assert compose["services"]["catalog"]["image"] == "${SANDUR_IMAGE:-sandur:9.8.7}"
+    for name in ("deploy/Containerfile", "docs/deployment.md"):
+        text = (tree / name).read_text()
+        assert "9.8.7" in text, name
+        assert __version__ not in text, name
+
+
+def test_a_file_that_lost_the_name_of_the_image_is_not_released(tmp_path: Path) -> None:
+    tree = _copy(tmp_path / "tree")
+    (tree / "CHANGELOG.md").write_text("# Changelog\n\n## 0.1.0 (unreleased)\n\n- New\n")
+    compose = tree / "deploy" / "compose" / "compose.yaml"
+    compose.write_text(compose.read_text().replace(f"sandur:{__version__}", "sandur:latest"))
+
+    with pytest.raises(NotReady, match=r"compose\.yaml: no name of the image"):
+        write_version(tree, "9.8.7", "2026-01-31")
+
+    assert 'version = "9.8.7"' not in (tree / "pyproject.toml").read_text()
 
 
 @pytest.fixture
