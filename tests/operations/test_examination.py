@@ -1,7 +1,7 @@
 """`sandur doctor` finds each thing that is wrong with a store, says how serious it is, and what to do about it."""
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import pytest
@@ -12,14 +12,16 @@ from sandur.operations.backlog import JANITORS_RUN, note_success
 from sandur.operations.examination import PURGES_WARN, Line, examine_store
 from sandur.operations.janitors.leftovers import MARK_OVERDUE_MS
 from sandur.operations.lake import Lake
-from sandur.storage.contract import ABSENT
+from sandur.storage.contract import ABSENT, ObjectStore
 from sandur.storage.layout import LOCATIONS_COMPLETE, RESTORING, STORE_FORMAT
 from sandur.storage.memory import MemoryStore
 from tests.fakes.failing_store import FailingStore
 from tests.fakes.fixed_clock import FixedClock
+from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.operations.lakes import make_lake
 
 DAY_MS: Final = 86_400_000
+T = TypeVar("T")
 
 
 def stored_format(**changed: int | str) -> bytes:
@@ -87,6 +89,42 @@ async def test_a_store_that_cannot_be_written_fails_and_nothing_else_is_examined
     assert (line.subject, line.state) == ("store", "fail")
     assert "no space left on device" in line.text
     assert "sandur probe" in line.remedy
+
+
+class RefusingStore(WrappingStore):
+    """A store whose policy refuses some calls."""
+
+    def __init__(self, inner: ObjectStore, refuses: Callable[[Call], bool]) -> None:
+        super().__init__(inner)
+        self._refuses = refuses
+
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
+        if self._refuses(call):
+            raise Unavailable(f"object {call.key}: access denied")
+        return await perform()
+
+
+@pytest.mark.parametrize(
+    ("refuses", "subject", "text"),
+    [
+        (lambda call: call.name == "list", "store", "a listing shows what was written before it"),
+        (lambda call: call.name == "delete", "store", "an object is deleted only at the expected version"),
+        # The rights of a policy may cover the folder of the probe, and not the rest.
+        (lambda call: call.is_write and not call.key.startswith("_probe/"), "rights", "the store cannot be written"),
+    ],
+)
+async def test_rights_that_are_missing_fail_with_the_reason(
+    refuses: Callable[[Call], bool], subject: str, text: str
+) -> None:
+    lake = await sound_lake()
+    lake.store = RefusingStore(lake.store, refuses)
+
+    (line,) = await lines_that_are_not_ok(lake)
+
+    assert (line.subject, line.state) == (subject, "fail")
+    assert text in line.text
+    assert "access denied" in line.text
+    assert "rights of the server" in line.remedy
 
 
 async def _leave_a_restore(lake: Lake) -> None:

@@ -1,11 +1,13 @@
 """The decisions of `sandur doctor`: the machine, clock skew, and settings that are unwise."""
 
+import resource
+import shutil
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from sandur.cli.doctor import available_bytes, examine_machine
+from sandur.cli.doctor import disk, examine_machine, memory, open_files
 from sandur.operations.examination import clock_skew_ms, examine_settings
 from sandur.settings import Settings
 
@@ -36,12 +38,51 @@ def test_every_extra_that_is_installed_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("limit", "state", "text"),
+    [(4_095, "warn", "at most 4,095"), (4_096, "ok", "at most 4,096"), (resource.RLIM_INFINITY, "ok", "unlimited")],
+)
+def test_few_open_files_are_a_warning(limit: int, state: str, text: str) -> None:
+    line = open_files(limit)
+
+    assert (line.state, line.text) == (state, text)
+    assert ("ulimit -n" in line.remedy) is (state == "warn")
+
+
+@pytest.mark.parametrize(
+    ("meminfo", "state", "text"),
     [
-        ("MemFree:  1 kB\nMemAvailable:     5 kB\nCached: 4 kB\n", 5_120),
-        ("MemFree: 9 kB\n", 0),
-        ("", 0),
+        ("MemFree:  1 kB\nMemAvailable:     524287 kB\nCached: 4 kB\n", "warn", "511 MiB available"),
+        ("MemFree:  1 kB\nMemAvailable:     524288 kB\nCached: 4 kB\n", "ok", "512 MiB available"),
+        ("MemFree: 9 kB\n", "ok", "not known on this system"),
+        ("", "ok", "not known on this system"),
     ],
 )
-def test_memory_that_caches_hold_counts_as_available(text: str, found: int) -> None:
-    assert available_bytes(text) == found
+def test_little_memory_is_a_warning_and_what_caches_hold_counts_as_available(
+    meminfo: str, state: str, text: str
+) -> None:
+    remedy = "a worker needs about 512 MiB" if state == "warn" else ""
+
+    assert memory(meminfo) == ("memory", state, text, remedy)
+
+
+@pytest.mark.parametrize(("free_gib", "state"), [(4, "warn"), (5, "ok"), (0, "warn")])
+def test_a_disk_that_is_almost_full_is_a_warning(free_gib: int, state: str) -> None:
+    line = disk(total_bytes=100 << 30, free_bytes=free_gib << 30)
+
+    assert (line.state, line.text) == (state, f"{free_gib} of 100 GiB free")
+    assert ("make room" in line.remedy) is (state == "warn")
+
+
+def test_the_machine_is_examined_with_its_own_limits_and_the_disk_of_a_folder(tmp_path: Path) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
+    stored = list(examine_machine(Settings(store=str(tmp_path))))
+    missing = list(examine_machine(Settings(store=str(tmp_path / "none"))))
+    elsewhere = list(examine_machine(Settings(store="memory:")))
+
+    assert [line.subject for line in stored] == ["versions", "open files", "memory", "disk"]
+    assert stored[1] == open_files(limit)
+    assert "MiB available" in stored[2].text
+    assert f" of {shutil.disk_usage(tmp_path).total >> 30:,} GiB free" in stored[3].text
+    assert missing[3].text == "the folder does not exist yet"
+    assert [line.subject for line in elsewhere] == ["versions", "open files", "memory"]

@@ -61,14 +61,25 @@ def examine_machine(settings: Settings) -> Iterator[Line]:
     """Versions, and the limits of this machine that a server needs."""
     extras = ", ".join(name for name, module in _EXTRAS.items() if _is_installed(module)) or "none"
     yield Line("versions", "ok", f"Sandur {__version__}, Python {platform.python_version()}, extras: {extras}")
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    is_few = hard != resource.RLIM_INFINITY and hard < OPEN_FILES_MIN
-    remedy = f"raise the limit to {OPEN_FILES_MIN} or more (ulimit -n, LimitNOFILE)" if is_few else ""
-    text = "unlimited" if hard == resource.RLIM_INFINITY else f"at most {hard:,}"
-    yield Line("open files", "warn" if is_few else "ok", text, remedy)
-    yield _memory()
+    yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    file = Path("/proc/meminfo")
+    yield memory(file.read_text(encoding="ascii") if file.exists() else "")
     if (place := address_of(settings.store)).startswith("file:///"):
-        yield _disk(Path(place.removeprefix("file://")))
+        folder = Path(place.removeprefix("file://"))
+        if not folder.exists():
+            yield Line("disk", "ok", "the folder does not exist yet")
+            return
+        usage = shutil.disk_usage(folder)
+        yield disk(total_bytes=usage.total, free_bytes=usage.free)
+
+
+def open_files(limit: int) -> Line:
+    """`limit` is what the process may raise its number of open files to."""
+    if limit == resource.RLIM_INFINITY:
+        return Line("open files", "ok", "unlimited")
+    is_few = limit < OPEN_FILES_MIN
+    remedy = f"raise the limit to {OPEN_FILES_MIN} or more (ulimit -n, LimitNOFILE)" if is_few else ""
+    return Line("open files", "warn" if is_few else "ok", f"at most {limit:,}", remedy)
 
 
 def _is_installed(module: str) -> bool:
@@ -78,26 +89,18 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def available_bytes(text: str) -> int:
-    """The memory that a process can get, in the text of /proc/meminfo; 0 if it is not there."""
-    found = re.search(r"(?m)^MemAvailable:\s+(\d+) kB$", text)
-    return int(found[1]) * 1_024 if found else 0
-
-
-def _memory() -> Line:
-    file = Path("/proc/meminfo")
-    free = available_bytes(file.read_text(encoding="ascii")) if file.exists() else 0
-    text = f"{free >> 20:,} MiB available"
-    if not free:
+def memory(meminfo: str) -> Line:
+    """`meminfo` is the text of /proc/meminfo. Memory that caches hold counts as available."""
+    found = re.search(r"(?m)^MemAvailable:\s+(\d+) kB$", meminfo)
+    if found is None:
         return Line("memory", "ok", "not known on this system")
-    is_low = free < MEMORY_BYTES_MIN
-    return Line("memory", "warn" if is_low else "ok", text, "a worker needs about 512 MiB" if is_low else "")
+    available = int(found[1]) * 1_024
+    is_low = available < MEMORY_BYTES_MIN
+    remedy = f"a worker needs about {MEMORY_BYTES_MIN >> 20} MiB" if is_low else ""
+    return Line("memory", "warn" if is_low else "ok", f"{available >> 20:,} MiB available", remedy)
 
 
-def _disk(folder: Path) -> Line:
-    if not folder.exists():
-        return Line("disk", "ok", "the folder does not exist yet")
-    usage = shutil.disk_usage(folder)
-    is_low = usage.free < usage.total * DISK_SHARE_MIN
-    text = f"{usage.free >> 30:,} of {usage.total >> 30:,} GiB free"
+def disk(*, total_bytes: int, free_bytes: int) -> Line:
+    is_low = free_bytes < total_bytes * DISK_SHARE_MIN
+    text = f"{free_bytes >> 30:,} of {total_bytes >> 30:,} GiB free"
     return Line("disk", "warn" if is_low else "ok", text, "make room: a full disk refuses changes" if is_low else "")
