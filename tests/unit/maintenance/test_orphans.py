@@ -9,6 +9,7 @@ from sandur.catalog.maintenance.orphans import (
     CONDEMNED_MAX,
     SWEPT_KEPT_MS,
     CondemnedFile,
+    Found,
     FoundFile,
     Suspects,
     SweptFile,
@@ -134,7 +135,17 @@ def test_nothing_is_condemned_if_a_large_share_looks_orphaned() -> None:
     assert decision.files == ()
     assert "40% of its 10 files look like orphans, more than 30%" in decision.refusal
     assert len(condemned(found, 0.4).files) == 4
-    assert len(condemned(found, POLICY.share_max, listed=100).files) == 4
+    assert len(condemned(found, POLICY.share_max, Found(found.files, listed=100)).files) == 4
+
+
+def test_the_share_counts_also_the_orphans_that_were_too_many_to_look_at() -> None:
+    found = suspects(*live(10))
+
+    decision = condemned(found, POLICY.share_max, Found(found.files, listed=100, more=21))
+
+    assert decision.files == ()
+    assert "31% of its 100 files look like orphans, more than 30%" in decision.refusal
+    assert len(condemned(found, POLICY.share_max, Found(found.files, listed=100, more=20)).files) == 10
 
 
 def test_a_run_condemns_a_bounded_number_of_files() -> None:

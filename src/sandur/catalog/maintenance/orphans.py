@@ -42,6 +42,14 @@ class FoundFile(NamedTuple):
     modified_ms: int | None
 
 
+class Found(NamedTuple):
+    """What an engine says of a table: it has `listed` files, and refers neither to `files` nor to `more` others."""
+
+    files: Sequence[FoundFile]
+    listed: int
+    more: int = 0
+
+
 class CondemnedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A file that nothing referred to at `found_ms`, in the run `run`."""
 
@@ -171,6 +179,14 @@ class Suspects:
                 is_same = identity == identity_of(reference)
                 self.kept["referred to" if is_same else "referred to under another scheme or host"] += 1
 
+    def keep_younger(self, than_ms: int) -> None:
+        """Remove the files that are younger than this time, because the table asks for a higher age."""
+        for identity, file in list(self._files.items()):
+            if reason := _age_reason(file, than_ms):
+                self._by_path[_path_of(file.location)].remove(identity)
+                del self._files[identity]
+                self.kept[reason] += 1
+
     def missing_share(self, references: Iterable[str]) -> float:
         """The share of these references that the listing does not have; 0 without references."""
         paths = [_path_of(reference) for reference in references]
@@ -232,12 +248,15 @@ def _path_of(location: str) -> tuple[str, ...]:
         return tuple(normalize_location(location).partition("://")[2].strip("/").split("/")[1:])
 
 
-def condemned(suspects: Suspects, share_max: float, *, listed: int | None = None) -> Decision:
-    """What a run may condemn after all references were read (O7). `listed` is the number of all files of the table."""
-    total = max(suspects.listed if listed is None else listed, 1)
+def condemned(suspects: Suspects, share_max: float, found: Found | None = None) -> Decision:
+    """What a run may condemn after all references were read (O7). Without `found`, all files of the table are listed.
+
+    The share counts also the files that an engine found and that were too many to look at.
+    """
+    total = max(found.listed if found else suspects.listed, 1)
     if suspects.refusal:
         return Decision((), suspects.kept, suspects.refusal)
-    share = len(suspects) / total
+    share = (len(suspects) + (found.more if found else 0)) / total
     if share > share_max:
         return Decision(
             (),
@@ -245,11 +264,11 @@ def condemned(suspects: Suspects, share_max: float, *, listed: int | None = None
             f"{share:.0%} of its {total:,} files look like orphans, more than {share_max:.0%}: "
             "its metadata may name the files in another way than the store does",
         )
-    found = suspects.files
+    files = suspects.files
     kept = dict(suspects.kept)
-    if len(found) > CONDEMNED_MAX:
-        kept["left for the next run"] = len(found) - CONDEMNED_MAX
-    return Decision(found[:CONDEMNED_MAX], kept)
+    if len(files) > CONDEMNED_MAX:
+        kept["left for the next run"] = len(files) - CONDEMNED_MAX
+    return Decision(files[:CONDEMNED_MAX], kept)
 
 
 def merged_condemned(

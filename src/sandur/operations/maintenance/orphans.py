@@ -16,6 +16,7 @@ from sandur.catalog.identifiers import Identifier
 from sandur.catalog.maintenance.orphans import (
     CondemnedFile,
     CondemnedFiles,
+    Found,
     FoundFile,
     NameReason,
     Suspects,
@@ -89,30 +90,18 @@ class OrphanRemoval:
         self._fence = fence
         self._tables = tables
 
-    async def condemn(
-        self,
-        uuid: str,
-        name: Identifier,
-        policy: Orphans,
-        *,
-        found: Sequence[FoundFile] | None = None,
-        listed: int | None = None,
-    ) -> Outcome:
-        """Note the files of a table that nothing refers to.
-
-        `found` are files of which an engine says that the table does not refer to them, and `listed` is the number of
-        all its files; without them, the files are listed here.
-        """
+    async def condemn(self, uuid: str, name: Identifier, policy: Orphans, found: Found | None = None) -> Outcome:
+        """Note the files of a table that nothing refers to; without what an engine found, they are listed here."""
         lake, now_ms = self._lake, self._lake.clock.now_ms()
         place = await self._tables.open(uuid, name)
         if isinstance(place, str):
             return Outcome(refusal=place)
-        files = await list_files(lake, place.location) if found is None else found
+        files = found.files if found else await list_files(lake, place.location)
         suspects = _suspects(files, place, policy, now_ms)
         if refusal := suspects.refusal or await self._look(uuid, place, suspects, is_whole=found is None):
             return Outcome(refusal=refusal)
         share_max = policy.share_max if place.limits_share else 1.0
-        decision = condemned(suspects, share_max, listed=listed)
+        decision = condemned(suspects, share_max, found)
         if decision.refusal:
             return Outcome(kept=decision.kept, refusal=decision.refusal)
         await self._fence()

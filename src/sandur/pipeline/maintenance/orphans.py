@@ -5,7 +5,7 @@ finds is not enough to delete a file: it knows nothing of other tables, stages, 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.catalog.maintenance.health import TableHealth
-from sandur.catalog.maintenance.orphans import CONDEMNED_MAX, FoundFile
+from sandur.catalog.maintenance.orphans import CONDEMNED_MAX, Found, FoundFile
 from sandur.catalog.maintenance.policies import Policy
 from sandur.catalog.maintenance.records import OperationResult
 from sandur.errors import SandurError
@@ -31,8 +31,8 @@ from sandur.pipeline.sources.range_reader import SandurFiles, read_frame
 from sandur.settings import seconds_of
 from sandur.spark.statements import quoted_text
 
-SLACK: Final = 2
-"""Candidates that are collected for each file that may be condemned: other tables may refer to some of them."""
+CANDIDATES_MAX: Final = 2 * CONDEMNED_MAX
+"""How many candidates are collected: other tables may refer to some of them."""
 
 _LISTED: Final = "file_path string, version string, size_bytes bigint, modified_ms bigint"
 _MISMATCH: Final = "Unable to determine whether certain files are orphan"
@@ -74,12 +74,12 @@ def remove_orphans(run: Run, table: SparkTable, health: TableHealth, policy: Pol
         return result_of(deleted, Outcome(refusal="it cannot be read"))
     listed = listing(table.session, blocking, place)
     try:
-        total, candidates = find_orphans(table, listed, place, policy, now_ms=blocking.lake.clock.now_ms())
+        candidates = find_orphans(table, listed, place, policy, now_ms=blocking.lake.clock.now_ms())
     except PrefixMismatch as error:
         return result_of(deleted, Outcome(refusal=str(error)))
     finally:
         listed.unpersist()
-    found = blocking.wait(removal.condemn(health.uuid, name, policy.orphans, found=candidates, listed=total))
+    found = blocking.wait(removal.condemn(health.uuid, name, policy.orphans, candidates))
     return result_of(deleted, found)
 
 
@@ -148,9 +148,9 @@ def listing(spark: SparkSession, blocking: BlockingLake, place: str) -> DataFram
 
 
 def find_orphans(
-    table: SparkTable, listed: DataFrame, place: str, policy: Policy, *, now_ms: int
-) -> tuple[int, Sequence[FoundFile]]:
-    """The number of all files, and those that Iceberg finds no reference to; raises PrefixMismatch."""
+    table: SparkTable, listed: DataFrame, place: str, policy: Policy, *, now_ms: int, files_max: int = CANDIDATES_MAX
+) -> Found:
+    """The files that Iceberg finds no reference to; raises PrefixMismatch."""
     view = f"listed_{now_ms}_{abs(hash(place))}"
     known = listed.where("modified_ms > 0")
     known.select("file_path", F.timestamp_millis("modified_ms").alias("last_modified")).createOrReplaceTempView(view)
@@ -169,9 +169,11 @@ def find_orphans(
         given = ", ".join(f"{name} => {value}" for name, value in arguments.items())
         answer = table.session.sql(f"CALL {table.catalog}.system.remove_orphan_files({given})")
         orphans = answer.select(F.col("orphan_file_location").alias("file_path")).distinct()
-        found = known.join(orphans, on="file_path", how="left_semi").orderBy("file_path").limit(SLACK * CONDEMNED_MAX)
-        rows: list[Any] = found.collect()
-        return listed.count(), [FoundFile(row.file_path, row.version, row.size_bytes, row.modified_ms) for row in rows]
+        found = known.join(orphans, on="file_path", how="left_semi")
+        rows: list[Any] = found.orderBy("file_path").limit(files_max).collect()
+        more = found.count() - len(rows) if len(rows) == files_max else 0
+        files = [FoundFile(row.file_path, row.version, row.size_bytes, row.modified_ms) for row in rows]
+        return Found(files, listed.count(), more)
     except (PySparkException, Py4JJavaError) as error:
         if _MISMATCH in str(error):
             raise PrefixMismatch("its metadata names files with another scheme or host than its location") from error
