@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.maintenance.policies import Orphans, Policy
 from sandur.catalog.records import DeltaTable, Uniform
+from sandur.delta.log_state import RETENTION
 from sandur.delta.requests import DeltaChange
 from sandur.errors import Invalid
 from sandur.operations.delta.commit import update_table
@@ -55,6 +56,16 @@ class Vacuumed:
         cluster = await Cluster.with_catalog()
         made = cls(cluster, await create_managed(cluster.server()))
         await made.publish(0, PROTOCOL, *first)
+        return made
+
+    @classmethod
+    async def external(cls, *first: Mapping[str, object]) -> "Vacuumed":
+        cluster = await Cluster.with_catalog()
+        server = cluster.server()
+        new = NewTable(identifier=D, table_type="EXTERNAL", location=f"{server.area}/main/outside")
+        made = cls(cluster, await create_external(server, new, request=request("external")))
+        await server.background.drain()
+        await made.publish(0, {"protocol": {"minReaderVersion": 1}}, *first)
         return made
 
     def copy(self) -> "Vacuumed":
@@ -149,7 +160,7 @@ async def test_a_table_that_keeps_removed_files_longer_is_obeyed() -> None:
     server = made.cluster.server()
     found = await server.delta_table(made.table.uuid).read()
     assert found
-    longer = replace(found.value, properties={"delta.deletedFileRetentionDuration": "interval 30 days"})
+    longer = replace(found.value, properties={RETENTION: "interval 30 days"})
     await server.delta_table(made.table.uuid).swap(longer, expected=found.version)
     made.cluster.clock.advance(29 * DAY_MS)
 
@@ -168,6 +179,7 @@ def checkpoint(rows: Sequence[Mapping[str, Any]]) -> bytes:
             "remove": file,
             "sidecar": pa.struct({"path": pa.string()}),
             "protocol": pa.struct({"minReaderVersion": pa.int32()}),
+            "metaData": pa.struct({"configuration": pa.map_(pa.string(), pa.string())}),
         }
     )
     sink = io.BytesIO()
@@ -309,22 +321,45 @@ async def test_a_slow_commit_at_any_moment_of_the_deletion_keeps_its_file_or_is_
 
 
 async def test_an_external_table_is_vacuumed_by_its_log_alone() -> None:
-    cluster = await Cluster.with_catalog()
-    server = cluster.server()
-    location = f"{server.area}/main/outside"
-    new = NewTable(identifier=D, table_type="EXTERNAL", location=location)
-    table = await create_external(server, new, request=request("external"))
-    await server.background.drain()
-    made = Vacuumed(cluster, table)
-    await made.publish(0, {"protocol": {"minReaderVersion": 1}}, added("live"))
+    made = await Vacuumed.external(added("live"))
     await made.publish(1, added("also"))
     await made.write("live", "also", "old")
-    cluster.clock.advance(8 * DAY_MS)
+    made.cluster.clock.advance(8 * DAY_MS)
 
     done = await made.vacuum()
 
     assert (done.files, done.refusal) == (1, "")
     assert await made.files() == ["also", "live"]
+
+
+@pytest.mark.parametrize("form", ["a commit", "a checkpoint"])
+async def test_an_external_table_whose_log_keeps_removed_files_longer_is_obeyed(form: str) -> None:
+    """An engine that writes to the table by its path changes the log, and not the record of the catalog."""
+    longer = {"metaData": {"configuration": {RETENTION: "interval 30 days"}}}
+    made = await Vacuumed.external(added("live"))
+    await made.write("live", "removed", "never")
+    gone = removed("removed", made.cluster.clock.now_ms())
+    if form == "a commit":
+        await made.publish(1, longer, gone)
+    else:
+        await made.write(f"_delta_log/{1:020d}.checkpoint.parquet", data=checkpoint([longer, gone, added("live")]))
+    made.cluster.clock.advance(29 * DAY_MS)
+
+    early = await made.condemn()
+    made.cluster.clock.advance(2 * DAY_MS)
+    late = await made.condemn()
+
+    assert (early.files, early.kept["younger than the minimum age"]) == (0, 1)
+    assert late.files == 2
+
+
+async def test_an_external_table_whose_log_says_that_it_has_iceberg_metadata_is_left_alone() -> None:
+    uniform = {"metaData": {"configuration": {"delta.universalFormat.enabledFormats": "iceberg"}}}
+    made = await Vacuumed.external(added("live"), uniform)
+    await made.write("live", "old")
+    made.cluster.clock.advance(8 * DAY_MS)
+
+    assert (await made.condemn()).refusal == "it has Iceberg metadata, which names files of its own"
 
 
 async def test_tables_with_iceberg_metadata_and_other_formats_are_left_alone() -> None:

@@ -29,6 +29,7 @@ _UNITS_MS: Final = {
     **dict.fromkeys(("week", "weeks"), 7 * 86_400_000),
 }
 RETENTION: Final = "delta.deletedFileRetentionDuration"
+UNIFORM_FORMATS: Final = "delta.universalFormat.enabledFormats"
 
 
 class DeletionVector(msgspec.Struct, frozen=True, rename="camel"):
@@ -60,7 +61,11 @@ class LogProtocol(msgspec.Struct, frozen=True, rename="camel"):
     reader_features: tuple[str, ...] | None = None
 
 
-class Action(msgspec.Struct, frozen=True):
+class LogMetadata(msgspec.Struct, frozen=True):
+    configuration: dict[str, Any] | None = None
+
+
+class Action(msgspec.Struct, frozen=True, rename={"metadata": "metaData"}):
     """One line of a log; other actions say nothing about files."""
 
     add: FileAction | None = None
@@ -68,17 +73,22 @@ class Action(msgspec.Struct, frozen=True):
     cdc: FileAction | None = None
     sidecar: Sidecar | None = None
     protocol: LogProtocol | None = None
+    metadata: LogMetadata | None = None
 
 
 A = TypeVar("A")
 
 
 class LogState(NamedTuple):
-    """The files of a table by path and deletion vector: live ones, removed ones, and those of the change feed."""
+    """The files of a table by path and deletion vector: live ones, removed ones, and those of the change feed.
+
+    `properties` is the configuration of the table.
+    """
 
     live: Mapping[tuple[str, str], FileAction]
     removed: Mapping[tuple[str, str], FileAction]
     changes: frozenset[str] = frozenset()
+    properties: Mapping[str, Any] = {}
 
 
 EMPTY: Final = LogState({}, {})
@@ -113,6 +123,7 @@ def decode_rows(rows: Iterable[Mapping[str, Any]], kind: type[A], *, location: s
 def folded(before: LogState, actions: Iterable[Action]) -> LogState:
     """The state after some actions; Invalid if the table needs a reader that knows more than this one."""
     live, removed, changes = dict(before.live), dict(before.removed), set(before.changes)
+    properties = before.properties
     for action in actions:
         if action.protocol:
             _check_protocol(action.protocol)
@@ -124,7 +135,9 @@ def folded(before: LogState, actions: Iterable[Action]) -> LogState:
             removed[_key(action.remove)] = action.remove
         if action.cdc:
             changes.add(action.cdc.path)
-    return LogState(live, removed, frozenset(changes))
+        if action.metadata:
+            properties = action.metadata.configuration or {}
+    return LogState(live, removed, frozenset(changes), properties)
 
 
 def _key(action: FileAction) -> tuple[str, str]:
@@ -197,12 +210,17 @@ def foreign_files(state: LogState) -> Sequence[str]:
     return [*found, *(one.path_or_inline_dv for one in vectors if one.storage_type == "p")]
 
 
-def retention_ms(properties: Mapping[str, str]) -> int | None:
+def is_uniform(properties: Mapping[str, Any]) -> bool:
+    """Whether the writers of the table also write Iceberg metadata."""
+    return "iceberg" in str(properties.get(UNIFORM_FORMATS, "")).lower()
+
+
+def retention_ms(properties: Mapping[str, Any]) -> int | None:
     """The table's own retention of removed files; None if it sets none. Invalid if it cannot be read."""
     text = properties.get(RETENTION)
     if text is None:
         return None
-    words = text.lower().removeprefix("interval").split()
+    words = str(text).lower().removeprefix("interval").split()
     if not words or len(words) % 2:
         raise Invalid(f"property {RETENTION}={text}: it is not an interval such as `interval 7 days`")
     total = 0

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from sandur.delta.log_state import Sidecar
+from sandur.delta.log_state import Sidecar, is_uniform
 from sandur.delta.properties import CLUSTERING, ROW_TRACKING, Clustering
 from sandur.delta.protocol import FEATURES, READER_VERSION, TABLE_ID, WRITER_VERSION
 from sandur.errors import BadRequest, Invalid
@@ -25,7 +25,6 @@ _LAST_MS: Final = 253_402_300_799_999
 _IN_COMMIT_TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
 _MAPPING_MODE: Final = "delta.columnMapping.mode"
 _APPEND_ONLY: Final = "delta.appendOnly"
-_FORMATS: Final = "delta.universalFormat.enabledFormats"
 _KEPT: Final = frozenset(
     {
         *(TABLE_ID, _IN_COMMIT_TIMESTAMPS, "delta.enableRowTracking", "delta.columnMapping.maxColumnId"),
@@ -258,7 +257,7 @@ def _check_features(now: VersionState, then: VersionState, version: int) -> None
 def _check_properties(now: Metadata, then: Metadata, version: int) -> None:
     if now.configuration.get(_MAPPING_MODE, "none") != then.configuration.get(_MAPPING_MODE, "none"):
         raise Invalid(f"{_MAPPING_MODE} was changed after version {version}: the files of both have other column names")
-    if any("iceberg" in one.configuration.get(_FORMATS, "").lower() for one in (now, then)):
+    if any(is_uniform(one.configuration) for one in (now, then)):
         raise Invalid("the table has Iceberg metadata, which only its engine writes; run RESTORE TABLE there")
 
 

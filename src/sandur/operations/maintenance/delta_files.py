@@ -6,8 +6,8 @@ files is deleted.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import Address, canonical_address
@@ -20,6 +20,7 @@ from sandur.delta.log_state import (
     LogState,
     folded,
     foreign_files,
+    is_uniform,
     needed_files,
     retention_ms,
 )
@@ -40,8 +41,9 @@ from sandur.settings import seconds_of
 from sandur.storage.contract import Version, list_all
 
 COMMITS_MAX: Final = 100_000
-_COLUMNS: Final = ("add", "remove", "cdc", "sidecar", "protocol")
+_COLUMNS: Final = ("add", "remove", "cdc", "sidecar", "protocol", "metaData")
 DELTA: Final = "DELTA"
+_UNIFORM: Final = "it has Iceberg metadata, which names files of its own"
 _OVER: Final = frozenset({"killed", "purging"})
 
 
@@ -80,9 +82,9 @@ class DeltaFiles:
         if table.data_source_format != DELTA or table.kind != "table":
             return f"it is a table in {table.data_source_format}, which only its engine maintains"
         if table.uniform is not None:
-            return "it has Iceberg metadata, which names files of its own"
+            return _UNIFORM
         try:
-            age_ms = self._retention_of(table)
+            age_ms = self._retention_of(table.properties)
         except Invalid as error:
             return str(error)
         if refusal := await location_refusal(self._lake, name.catalog, table.location):
@@ -91,8 +93,8 @@ class DeltaFiles:
         names = delta_name_reason(known_published(self._lake, table) if is_managed else -1)
         return Place(found, table.location.rstrip("/"), names, age_ms, takes_commits=is_managed, limits_share=False)
 
-    def _retention_of(self, table: DeltaTable) -> int:
-        return max(self._retention_ms, retention_ms(table.properties) or 0)
+    def _retention_of(self, properties: Mapping[str, Any]) -> int:
+        return max(self._retention_ms, retention_ms(properties) or 0)
 
     async def look(self, uuid: str, place: Place, suspects: Suspects, *, is_whole: bool) -> str:
         await self._references.refresh()
@@ -104,11 +106,18 @@ class DeltaFiles:
         found = await self._lake.delta_table(uuid).read()
         if found is None or found.value.state != "live":
             return "it was dropped"
-        table = found.value
+        return await self._clear_needed(found.value, place, suspects, is_whole=is_whole)
+
+    async def _clear_needed(self, table: DeltaTable, place: Place, suspects: Suspects, *, is_whole: bool) -> str:
+        """Clear what the log needs; returns why nothing may be deleted, or an empty text."""
         state = await read_log(self._lake, table)
         if state is None:
             return "it has no log"
-        removed_after_ms = self._lake.clock.now_ms() - self._retention_of(table)
+        if is_uniform(state.properties):
+            return _UNIFORM
+        # Engines that write to an external table by its path change its log, and not its record.
+        retention = max(map(self._retention_of, (table.properties, state.properties)))
+        removed_after_ms = self._lake.clock.now_ms() - retention
         needed = list(needed_files(state, table.location, removed_after_ms=removed_after_ms))
         live = list(needed_files(state._replace(removed={}, changes=frozenset()), table.location, removed_after_ms=0))
         own = [one for one in live if canonical_address(one).is_within(canonical_address(place.location))]
@@ -116,6 +125,7 @@ class DeltaFiles:
             return "its log names files in another way than the store does"
         suspects.clear(needed)
         suspects.clear(staged_location(table, commit.file_name) for commit in table.commits)
+        suspects.keep_younger(removed_after_ms)
         return ""
 
 
@@ -179,5 +189,5 @@ def _is_wanted(path: str) -> bool:
     """Statistics and partition values are large, and not needed."""
     top, _, rest = path.partition(".")
     field = rest.partition(".")[0]
-    names = {"path", "deletionTimestamp", "deletionVector", "minReaderVersion", "readerFeatures"}
+    names = {"path", "deletionTimestamp", "deletionVector", "minReaderVersion", "readerFeatures", "configuration"}
     return top in _COLUMNS and field in names
