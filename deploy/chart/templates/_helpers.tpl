@@ -16,6 +16,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.secrets.existing | default (ternary (include "sandur.name" .) "" (not (empty .Values.secrets.values))) }}
 {{- end }}
 {{- define "sandur.environment" -}}
+env:  # The image sets this variable, and the environment overrides the file.
+  - { name: SANDUR_LOG_FORMAT, value: {{ .Values.settings.log_format | default "json" }} }
 {{- with include "sandur.secret" . }}
 envFrom:
   - secretRef: { name: {{ . }} }
@@ -38,7 +40,7 @@ seccompProfile: { type: RuntimeDefault }
 {{- if hasKey $.Values.settings $key }}{{ fail (printf "settings.%s: the chart sets it; change %s instead" $key $place) }}{{ end }}
 {{- end }}
 {{- $fixed := dict "host" "0.0.0.0" "port" 8181 "metrics_host" "0.0.0.0" "metrics_port" .Values.metrics.port }}
-{{- $settings := merge $fixed (deepCopy .Values.settings) (dict "log_format" "json") }}
+{{- $settings := merge $fixed (deepCopy .Values.settings) }}
 {{- if .Values.grpc.enabled }}
 {{- $given := .Values.settings.grpc | default dict }}
 {{- if hasKey $given "port" }}{{ fail "settings.grpc.port: the chart sets it; change grpc.port instead" }}{{ end }}
