@@ -116,6 +116,18 @@ async def test_the_form_of_polaris_sets_its_own_section(client: httpx.AsyncClien
     }
 
 
+async def test_every_key_of_a_policy_of_polaris_that_means_nothing_here_is_named(client: httpx.AsyncClient) -> None:
+    content = {"max_orphan_file_age_in_days": 30, "locations": ["s3://bucket"], "config": {"dry_run": "true"}}
+
+    answer = await client.put(TABLE, json={"type": "system.orphan-file-removal", "content": content})
+
+    assert answer.json() == {
+        "values": {"orphans": {"enabled": True, "age": "P30D"}},
+        "locked": [],
+        "ignored": ["dry_run", "locations"],
+    }
+
+
 async def test_a_retry_with_its_key_changes_nothing_again(client: httpx.AsyncClient) -> None:
     first = await client.patch(TABLE, json={"set": {"priority": 7}}, headers=KEYED)
     await client.patch(TABLE, json={"set": {"priority": 8}})
@@ -137,6 +149,7 @@ async def test_a_retry_with_its_key_changes_nothing_again(client: httpx.AsyncCli
         (TABLE, "PATCH", [], 400, "change of a policy"),
         (TABLE, "PUT", {"type": "system.data-compaction"}, 400, "type and content"),
         (TABLE, "PUT", {"type": "system.nothing", "content": {}}, 400, "system.nothing"),
+        (TABLE, "PUT", {"type": "system.data-compaction", "content": {"enable": "yes"}}, 400, "policy of Polaris"),
         (TABLE, "PUT", {"values": {"orphans": {"age": "PT1H"}}}, 400, "orphans.age"),
         (f"{POLICIES}/table/main.sales.missing", "PATCH", {"set": {"priority": 7}}, 404, "missing"),
         (f"{POLICIES}/volume/main.sales.orders", "PATCH", {"set": {"priority": 7}}, 400, "volume"),

@@ -6,7 +6,6 @@ import pytest
 
 from sandur.catalog.maintenance.policies import (
     DEFAULT,
-    PolarisPolicy,
     ScopePolicy,
     checked_policy,
     from_polaris,
@@ -146,12 +145,45 @@ def test_a_window_is_a_time_of_day(window: str, hour: int, *, expected: bool) ->
 def test_policies_of_polaris_are_understood() -> None:
     values, ignored = from_polaris(
         "system.snapshot-expiry",
-        PolarisPolicy(version="2025-02-03", enable=True, config={"max_snapshot_age_days": 2, "max_ref_age_days": 3}),
+        {"version": "2025-02-03", "enable": True, "config": {"max_snapshot_age_days": 2, "max_ref_age_days": 3}},
     )
 
     assert values == {"snapshots": {"enabled": True, "max_age": "P2D"}}
     assert ignored == ["max_ref_age_days"]
     with pytest.raises(Invalid, match=r"system\.data-compaction"):
-        from_polaris("system.nothing", PolarisPolicy())
+        from_polaris("system.nothing", {})
+
+
+def test_the_age_of_orphans_is_beside_the_configuration_of_a_policy_of_polaris() -> None:
+    content = {
+        "version": "2025-02-03",
+        "max_orphan_file_age_in_days": 30,
+        "locations": ["s3://bucket/warehouse"],
+        "config": {"prefix_mismatch_mode": "ignore", "max_orphan_file_age_in_days": 5},
+    }
+
+    values, ignored = from_polaris("system.orphan-file-removal", content)
+
+    assert values == {"orphans": {"enabled": True, "age": "P30D"}}
+    assert ignored == ["prefix_mismatch_mode", "locations"]
     with pytest.raises(Invalid, match=r"orphans\.age"):
-        from_polaris("system.orphan-file-removal", PolarisPolicy(config={"max_orphan_file_age_in_days": 1}))
+        from_polaris("system.orphan-file-removal", {"max_orphan_file_age_in_days": 1})
+
+
+def test_numbers_of_a_policy_of_polaris_may_be_texts() -> None:
+    snapshots, _ = from_polaris(
+        "system.snapshot-expiry", {"config": {"min_snapshot_to_keep": "5", "max_snapshot_age_days": "2"}}
+    )
+    compaction, _ = from_polaris("system.data-compaction", {"config": {"target_file_size_bytes": "134217728"}})
+
+    assert snapshots == {"snapshots": {"enabled": True, "min_to_keep": 5, "max_age": "P2D"}}
+    assert compaction == {"compaction": {"enabled": True, "target_file_bytes": 134217728}}
+    for text in ("large", "9" * 5_000):
+        with pytest.raises(Invalid, match=r"compaction\.target_file_bytes"):
+            from_polaris("system.data-compaction", {"config": {"target_file_size_bytes": text}})
+
+
+@pytest.mark.parametrize("content", [{"enable": "yes"}, {"config": []}, {"version": 1}])
+def test_a_policy_of_polaris_with_a_wrong_type_is_refused(content: dict[str, Any]) -> None:
+    with pytest.raises(Invalid, match="Invalid policy of Polaris: Expected"):
+        from_polaris("system.data-compaction", content)

@@ -347,8 +347,8 @@ def _nested(origins: Iterable[FieldOrigin]) -> Values:
     return values
 
 
-class PolarisPolicy(msgspec.Struct, frozen=True):
-    """The content of a policy in the form of Apache Polaris."""
+class _PolarisPolicy(msgspec.Struct, frozen=True):
+    """The content of a policy in the form of Apache Polaris; types have further keys."""
 
     version: str = ""
     enable: bool = True
@@ -368,19 +368,34 @@ _POLARIS: Final[Mapping[str, tuple[str, Mapping[str, Field]]]] = {
     ),
 }
 POLARIS_TYPES: Final = tuple(_POLARIS)
+_DIGITS_MAX: Final = 19
 _IN_DAYS: Final = frozenset({"age", "max_age"})
 
 
-def from_polaris(policy_type: str, content: PolarisPolicy) -> tuple[Values, Sequence[str]]:
-    """The fields of a policy in the form of Polaris, and the keys of its configuration that mean nothing here."""
+def from_polaris(policy_type: str, content: Mapping[str, Any]) -> tuple[Values, Sequence[str]]:
+    """The fields of a policy in the form of Polaris, and those of its keys that mean nothing here.
+
+    A key may be in the content or in its configuration. Polaris keeps all values of a configuration as texts.
+    """
     if policy_type not in _POLARIS:
         raise Invalid(f"Invalid policy type {policy_type[:80]!r}: expected one of {', '.join(POLARIS_TYPES)}")
+    try:
+        policy = msgspec.convert(content, _PolarisPolicy)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"Invalid policy of Polaris: {error}") from None
     section, fields = _POLARIS[policy_type]
-    values: dict[str, Any] = {"enabled": content.enable}
-    for name, value in content.config.items():
+    given = policy.config | {name: content[name] for name in content if name not in _PolarisPolicy.__struct_fields__}
+    values: dict[str, Any] = {"enabled": policy.enable}
+    for name, value in given.items():
         if field := fields.get(name):
-            values[field] = f"P{value}D" if field in _IN_DAYS else value
-    return checked_policy({section: values}), [name for name in content.config if name not in fields]
+            values[field] = f"P{value}D" if field in _IN_DAYS else _number(value)
+    return checked_policy({section: values}), [name for name in given if name not in fields]
+
+
+def _number(value: object) -> object:
+    """The number that a text is; any other value as it is, and the check of the policy judges it."""
+    is_number = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _DIGITS_MAX
+    return int(value) if isinstance(value, str) and is_number else value
 
 
 def is_open(window: str, time_ms: int) -> bool:

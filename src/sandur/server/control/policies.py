@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from sandur.catalog.identifiers import parse_full_name
-from sandur.catalog.maintenance.policies import Field, PolarisPolicy, PolicyEdit, from_polaris
+from sandur.catalog.maintenance.policies import Field, PolicyEdit, from_polaris
 from sandur.catalog.security.privileges import SecurableType, parse_securable_type
 from sandur.errors import BadRequest
 from sandur.operations import policies as operations
@@ -22,7 +22,7 @@ class NewPolicy(msgspec.Struct, frozen=True):
     values: dict[str, Any] = {}
     locked: tuple[Field, ...] = ()
     type: str | None = None
-    content: PolarisPolicy | None = None
+    content: dict[str, Any] | None = None
 
 
 async def load_policy(call: Call) -> Answer:
