@@ -115,6 +115,53 @@ async def test_only_old_published_runs_are_removed_and_never_the_newest(lake: La
     assert [run.run for run in await list_runs(lake)] == ["2", "4"]
 
 
+async def _ended_runs(lake: Lake, *runs: str) -> None:
+    """Each has three objects."""
+    for run in runs:
+        records = RunRecords(lake, run)
+        await records.begin(_record(run, 0))
+        await records.end(ended_record(_record(run, 0), OperationResult(), now_ms=2))
+        await records.write_end(RunEnd(run=run, ended_ms=int(run)))
+
+
+async def test_of_too_many_records_the_newest_runs_are_read_and_all_are_removed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandur.operations.maintenance.runs.OBJECTS_MAX", 7)
+    await _ended_runs(lake, "1", "2", "3", "4")
+
+    before = await list_runs(lake)
+    removed = await remove_runs(lake, ended_before_ms=9, published=frozenset("1234"))
+
+    assert [run.run for run in before] == ["3", "4"]
+    assert (await last_end(lake, before)).run == "4"
+    assert (await load_operations(lake)).rows[-1]["run"] == "4"
+    assert removed == 3
+    assert [run.run for run in await list_runs(lake)] == ["4"]
+
+
+async def test_a_published_run_keeps_its_end_and_while_there_is_room_its_records(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandur.operations.maintenance.runs.RECORDS_KEPT_MAX", 6)
+    await _ended_runs(lake, "1", "2", "3", "4")
+
+    removed = await remove_runs(lake, ended_before_ms=0, published=frozenset("134"))
+
+    assert removed == 0
+    assert [(run.run, len(run.names)) for run in await list_runs(lake)] == [("1", 1), ("2", 3), ("3", 3), ("4", 3)]
+    assert await settle_runs(lake, await list_runs(lake), settled_by="5") == 0
+
+
+async def test_the_newest_end_stays_below_a_run_that_has_none(lake: Lake) -> None:
+    await _ended_runs(lake, "1")
+    await RunRecords(lake, "2").begin(_record("2", 0))
+
+    await remove_runs(lake, ended_before_ms=9, published=frozenset("12"))
+
+    assert (await last_end(lake, await list_runs(lake))).run == "1"
+
+
 async def test_pasts_survive_the_store(lake: Lake) -> None:
     past = PastRecord(uuid="u", operation="compaction", conflicts=2, conflict_ms=7)
     records = RunRecords(lake, "1")
@@ -125,13 +172,13 @@ async def test_pasts_survive_the_store(lake: Lake) -> None:
     assert (found.pasts, found.failing, found.backlog) == ((past,), 1, 0)
 
 
-async def _rewritten(lake: Lake, totals: Mapping[str, str]) -> TableHealth:
-    """A table whose second snapshot is a rewrite of the first, which has ten rows."""
+async def _rewritten(lake: Lake, *totals: Mapping[str, str]) -> TableHealth:
+    """A table with ten rows whose snapshots after the first are rewrites; one without totals is an append."""
     made = await create(lake, "orders")
-    before = {"operation": "append", **TEN_ROWS}
-    after = {"operation": "replace", "app-id": "us", **totals}
-    snapshots = [snapshot(1) | {"summary": before}, snapshot(2, 1, number=2) | {"summary": after}]
-    for number, added in enumerate(snapshots, start=1):
+    append = {"operation": "append", **TEN_ROWS}
+    replaced = [{"operation": "replace", "app-id": "us", **one} if one else append for one in totals]
+    for number, summary in enumerate([append, *replaced], start=1):
+        added = snapshot(number, number - 1 or None, number=number) | {"summary": summary}
         to_main = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": number}
         change = commit({"action": "add-snapshot", "snapshot": added}, to_main)
         await commit_table(lake, ORDERS, change, request(f"commit {number}"))
@@ -139,17 +186,49 @@ async def _rewritten(lake: Lake, totals: Mapping[str, str]) -> TableHealth:
     return TableHealth(uuid=uuid, catalog=ORDERS.catalog, namespace=levels, name=ORDERS.name, format="iceberg")
 
 
+async def _died(lake: Lake, health: TableHealth) -> RunRecords:
+    """The records of a run that died after it had rewritten the table, and before it compared rows."""
+    begun = replace(_record("1", 0), uuid=health.uuid, namespace=health.namespace, name="orders", state="running")
+    begun = replace(begun, catalog=health.catalog, started_ms=TIMESTAMP_MS + 2)
+    died = RunRecords(lake, "1")
+    await died.write_plan(RunPlan(run="1", started_ms=1, application="us", operations=(begun,)))
+    await died.begin(begun)
+    return died
+
+
 async def test_a_rewrite_with_other_rows_is_rolled_back_unless_a_writer_followed(lake: Lake) -> None:
-    health = await _rewritten(lake, {})
+    health = await _rewritten(lake, NINE_ROWS)
     metadata = await load_metadata(lake, health)
 
-    (rewrite,) = rewrites_of(frozenset({1}), metadata, "us")
-    done = await roll_back(lake, health, rewrite, "run")
-    again = await roll_back(lake, health, rewrite, "run again")
+    made = rewrites_of(frozenset({1}), metadata, "us")
+    done = await roll_back(lake, health, made, "run")
+    again = await roll_back(lake, health, made, "run again")
 
     assert rewrites_of(frozenset({1}), metadata, "others") == rewrites_of(frozenset({1, 2}), metadata, "us") == []
     assert (done, again) == ("rolled back", "a writer has committed since: roll back by hand")
     assert (await load_metadata(lake, health)).current_snapshot_id == 1
+
+
+@pytest.mark.parametrize(
+    ("commits", "expected", "current"),
+    [
+        ((TEN_ROWS, NINE_ROWS, NINE_ROWS), "rolled back", 2),
+        ((NINE_ROWS, NINE_ROWS, NINE_ROWS), "rolled back", 1),
+        ((TEN_ROWS, NINE_ROWS, {}, NINE_ROWS), "a writer has committed since: roll back by hand", 5),
+        ((NINE_ROWS, {}), "a writer has committed since: roll back by hand", 3),
+    ],
+)
+async def test_a_rewrite_in_several_commits_is_rolled_back_to_before_the_first_that_differs(
+    lake: Lake, commits: tuple[Mapping[str, str], ...], expected: str, current: int
+) -> None:
+    health = await _rewritten(lake, *commits)
+    died = await _died(lake, health)
+
+    await settle_runs(lake, await list_runs(lake), settled_by="2")
+
+    (ended,) = await died.ended([0])
+    assert (ended.state, ended.reason.rpartition("; ")[2]) == ("failed", expected)
+    assert (await load_metadata(lake, health)).current_snapshot_id == current
 
 
 @pytest.mark.parametrize(
@@ -180,11 +259,7 @@ async def test_a_rewrite_whose_run_died_before_it_compared_rows_is_compared_by_t
     lake: Lake, totals: Mapping[str, str], state: str, current: int
 ) -> None:
     health = await _rewritten(lake, totals)
-    begun = replace(_record("1", 0), uuid=health.uuid, namespace=health.namespace, name="orders", state="running")
-    begun = replace(begun, catalog=health.catalog, started_ms=TIMESTAMP_MS + 2)
-    died = RunRecords(lake, "1")
-    await died.write_plan(RunPlan(run="1", started_ms=1, application="us", operations=(begun,)))
-    await died.begin(begun)
+    died = await _died(lake, health)
 
     await settle_runs(lake, await list_runs(lake), settled_by="2")
 

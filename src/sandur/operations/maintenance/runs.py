@@ -4,7 +4,8 @@ The objects of a run: `plan`, then `000000-begin` and `000000-end` for each oper
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -23,14 +24,16 @@ from sandur.storage.contract import ABSENT, Listed, list_pages
 
 T = TypeVar("T")
 
-RUNS_MAX: Final = 100_000
-"""The most objects of runs that are listed; old runs are removed once they are published."""
+OBJECTS_MAX: Final = 100_000
+"""The most objects of runs that a reader knows; those of the oldest runs are left out."""
+RECORDS_KEPT_MAX: Final = 20_000
+"""Published runs keep the records of their operations for readers while all runs have no more objects than this."""
 
 _PLAN: Final = "plan"
 _END: Final = "end"
 _BEGIN_SUFFIX: Final = "-begin"
 _END_SUFFIX: Final = "-end"
-_READS_AT_ONCE: Final = 32
+_AT_ONCE: Final = 32
 
 
 class RunListing(NamedTuple):
@@ -88,7 +91,7 @@ class RunRecords:
         async def one(number: int) -> OperationRecord | None:
             return await self._read(f"{number:06d}{_END_SUFFIX}", OperationRecord)
 
-        return [found for found in await gather_in_batches(numbers, one, at_once=_READS_AT_ONCE) if found]
+        return [found for found in await gather_in_batches(numbers, one, at_once=_AT_ONCE) if found]
 
     async def _create(self, name: str, value: msgspec.Struct) -> None:
         key = self._lake.layout.maintenance(self.run, name)
@@ -105,23 +108,29 @@ class RunRecords:
 
 
 async def list_runs(lake: Lake) -> Sequence[RunListing]:
-    """All runs with the names of their objects, oldest first."""
-    found: dict[str, set[str]] = {}
-    for one in await _objects(lake):
-        run, name = lake.layout.parse_maintenance(one.key)
-        found.setdefault(run, set()).add(name)
-    return [RunListing(run, frozenset(names)) for run, names in sorted(found.items())]
+    """The runs with the names of their objects, oldest first; of more objects than are kept in mind, the newest."""
+    found: deque[RunListing] = deque()
+    objects = 0
+    async for run, listed in _each_run(lake):
+        found.append(RunListing(run, frozenset(listed)))
+        objects += len(listed)
+        while objects > OBJECTS_MAX and len(found) > 1:
+            objects -= len(found.popleft().names)
+    return list(found)
 
 
-async def _objects(lake: Lake) -> Sequence[Listed]:
-    listed: list[Listed] = []
+async def _each_run(lake: Lake) -> AsyncIterator[tuple[str, Mapping[str, Listed]]]:
+    """Every run with its objects by their names, oldest first."""
+    current, objects = "", dict[str, Listed]()
     async for page in list_pages(lake.store, lake.layout.maintenance_folder()):
-        listed += page
-        if len(listed) >= RUNS_MAX:
-            raise Unavailable(
-                f"more than {RUNS_MAX} records of maintenance runs: run the pipeline, which removes old ones"
-            )
-    return listed
+        for one in page:
+            run, name = lake.layout.parse_maintenance(one.key)
+            if run != current and objects:
+                yield current, objects
+                objects = {}
+            current, objects[name] = run, one
+    if objects:
+        yield current, objects
 
 
 async def last_end(lake: Lake, runs: Sequence[RunListing]) -> RunEnd:
@@ -133,21 +142,36 @@ async def last_end(lake: Lake, runs: Sequence[RunListing]) -> RunEnd:
 
 
 async def remove_runs(lake: Lake, *, ended_before_ms: int, published: frozenset[str]) -> int:
-    """Remove runs that are published and ended before that time, except the newest; returns the number of runs."""
-    runs = await list_runs(lake)
+    """Remove runs that are published and ended before that time, except the newest; returns the number of runs.
+
+    Of other published runs, the records of operations are removed unless they are among the newest.
+    """
+    objects, records_from = 0, ""
+    for run in reversed(await list_runs(lake)):
+        if records_from and objects + len(run.names) > RECORDS_KEPT_MAX:
+            break
+        objects, records_from = objects + len(run.names), run.run
     removed = 0
-    for run in runs[:-1]:
-        end = await RunRecords(lake, run.run).run_end() if run.run in published else None
-        if end is None or end.ended_ms >= ended_before_ms:
+    before: tuple[str, Mapping[str, Listed]] | None = None
+    async for found in _each_run(lake):
+        if found[0] not in published or _END not in found[1]:
             continue
-        # The end goes last: a run without one would be settled again.
-        for name in sorted(run.names, key=lambda name: name == _END):
-            await _remove(lake, lake.layout.maintenance(run.run, name))
-        removed += 1
+        if before:  # There is a newer end, which the next run copies.
+            name, listed = before
+            end = await RunRecords(lake, name).run_end()
+            is_old = end is not None and end.ended_ms < ended_before_ms
+            if is_old or name < records_from:
+                await _remove(lake, [one for key, one in listed.items() if key != _END])
+            if is_old:  # The end goes last: a run without one would be settled again.
+                await _remove(lake, [listed[_END]])
+                removed += 1
+        before = found
     return removed
 
 
-async def _remove(lake: Lake, key: str) -> None:
-    if listed := await lake.store.head(key):
+async def _remove(lake: Lake, listed: Sequence[Listed]) -> None:
+    async def one(found: Listed) -> None:
         with contextlib.suppress(SwapLost):
-            await lake.store.delete(key, expected=listed.version)
+            await lake.store.delete(found.key, expected=found.version)
+
+    await gather_in_batches(listed, one, at_once=_AT_ONCE)
