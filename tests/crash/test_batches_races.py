@@ -119,6 +119,27 @@ async def test_the_members_of_a_swap_that_was_made_and_then_replaced_find_their_
     await check_once(world)
 
 
+@pytest.mark.parametrize("sends_at_once", [sends, lambda server: [send(server, 1)]], ids=["batch", "alone"])
+async def test_c10_a_commit_finds_its_proof_after_a_rename_also_without_a_key_and_a_uuid(
+    world: World, sends_at_once: Callable[[Lake], list[Coroutine[Any, Any, object]]]
+) -> None:
+    """The swap was made, then replaced, its answer is lost, and then the name is gone."""
+    store = Unanswered(world.store)
+    server = world.server(RetryingStore(store, world.clock))
+    await warm(server, TABLE)
+
+    async def rename_away() -> None:
+        await foreign(world, 3)
+        await rename(world.server(), TABLE, identifier_of("away"), kind="table", request=request("rename"))
+
+    store.happens = rename_away
+    said = await together(server, TABLE, sends_at_once(server))
+
+    assert {type(one) for one in said} == {LoadedTable}
+    await server.background.drain()
+    await check_invariants(world.server())
+
+
 async def test_a_member_whose_key_is_held_elsewhere_ends_the_prefix_that_is_swapped(world: World) -> None:
     """B7: the other attempt would make it a second time."""
     gated = GatedStore(world.store, holds=writes_to("iceberg_pointers"))

@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import table_exists
 from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.register import register_table
 from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.memory import MemoryStore
@@ -28,6 +31,7 @@ from tests.operations.requests import (
     keyed_request,
     load,
     request,
+    same_uuid,
     set_property,
     set_up_catalog,
     table,
@@ -110,6 +114,64 @@ async def test_c7_an_attempt_that_was_taken_over_does_not_apply_its_commit_again
     whole = await check_invariants(stalled.server())
     assert times_applied(whole, key_hash_of(keyed_request("commit")) or "") == 1
     assert content(await load(stalled.server(), T))["properties"]["foreign"] == "2"
+
+
+async def _renamed(server: Lake) -> None:
+    await rename(server, T, U, kind="table", request=request("rename"))
+
+
+async def _renamed_and_reused(server: Lake) -> None:
+    await _renamed(server)
+    await create(server, "t")
+
+
+@pytest.mark.parametrize("happens", [_renamed, _renamed_and_reused])
+@pytest.mark.parametrize("asserts_uuid", [True, False])
+async def test_c10_a_commit_that_was_refused_after_a_rename_cannot_succeed_later(
+    happens: Callable[[Lake], Awaitable[None]], *, asserts_uuid: bool
+) -> None:
+    """The swap of the first attempt is in flight: it would commit to the renamed table after the refusal."""
+    if happens is _renamed_and_reused and not asserts_uuid:
+        return  # The retry commits to the table that has the name now (docs/protocol.md, "Not guaranteed").
+    stalled = StalledServer(holds=writes_to("iceberg_pointers/", FIRST_COMMIT))
+    await stalled.open("t")
+    uuid = (await load(stalled.server(), T)).table_uuid
+    change = commit(set_property("ours", "1"), require=(same_uuid(uuid),) if asserts_uuid else ())
+    await stalled.begin(commit_table(stalled.slow, T, change, keyed_request("commit")))
+
+    other = stalled.server()
+    await happens(other)
+    await other.background.drain()
+    stalled.clock.advance(stalled.slow.settings.claim_timeout_ms + 1)
+    refused = await answer(commit_table(stalled.server(), T, change, keyed_request("commit")))
+    said = await stalled.end()
+
+    assert said == refused == ("NotFound" if happens is _renamed else "Conflict")
+    assert "ours" not in content(await load(stalled.server(), U))["properties"]
+    await check_invariants(stalled.server())
+
+
+async def test_c10_a_registration_that_was_refused_after_a_rename_cannot_succeed_later() -> None:
+    stalled = StalledServer(holds=writes_to("iceberg_pointers/", b'"registration":"'))
+    await stalled.open("t", "r")
+    registered = (await load(stalled.server(), identifier_of("r"))).metadata_location or ""
+    await drop_name(stalled.server(), identifier_of("r"), kind="table", request=request("drop r"))
+
+    def register(server: Lake) -> Awaitable[object]:
+        return register_table(server, NAMESPACE, "t", registered, overwrite=True, request=keyed_request("register"))
+
+    await stalled.begin(register(stalled.slow))
+
+    other = stalled.server()
+    await _renamed(other)
+    await other.background.drain()
+    stalled.clock.advance(stalled.slow.settings.claim_timeout_ms + 1)
+    refused = await answer(register(stalled.server()))
+    said = await stalled.end()
+
+    assert said == refused == "NotFound"
+    assert (await load(stalled.server(), U)).metadata_location != registered
+    await check_invariants(stalled.server())
 
 
 async def test_n8_a_create_that_was_refused_under_its_key_cannot_succeed_later() -> None:

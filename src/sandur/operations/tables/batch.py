@@ -216,10 +216,7 @@ class Batch(Generic[M]):
             self.queue.note_contention()
             for member in ready:
                 counters.add(COMMIT_ATTEMPTS, "lost" if lost.is_definite else "unknown")
-                if lost.is_definite:
-                    await member.commit.abandon(member.draft)
-                else:
-                    member.commit.uncertain.append(tried_of(member.draft.head))
+                await member.commit.note_lost(member.draft, lost)
             return
         except SandurError as error:  # B8: it may still be made.
             self._fail(ready, error)

@@ -73,7 +73,7 @@ from sandur.operations.tables.documents import (
     replayed_document,
     write_document,
 )
-from sandur.operations.tables.drafts import find_committed
+from sandur.operations.tables.drafts import fence_attempts, find_committed
 from sandur.operations.tables.names import (
     ResolvedName,
     activate_name,
@@ -107,8 +107,9 @@ async def commit_table(lake: Lake, identifier: Identifier, commit: TableCommit, 
 class Commit(Generic[M]):
     """One commit request over all its attempts, in this process and in earlier ones under the same key.
 
-    `uncertain` holds the files whose swap may have been applied: swaps of ours without a definite answer, and the files
-    of an attempt whose claim was taken over. `claim` is that of the table to which the request commits.
+    `uncertain` holds the files whose swap may have been applied: swaps of ours without a definite answer, to the table
+    of `uncertain_uuid`, and the files of an attempt whose claim was taken over. `claim` is that of the table to which
+    the request commits.
 
     `outcome` is the answer or the failure that a batch gave it, `is_alone` says that it was in a batch.
     """
@@ -120,6 +121,7 @@ class Commit(Generic[M]):
     request: Request
     claim: KeyClaim | None = None
     uncertain: list[AttemptedFile] = field(default_factory=list)
+    uncertain_uuid: str = ""
     _found: ResolvedName | None = None
     _is_contended: bool = False
     outcome: Document[M] | BaseException | None = None
@@ -201,10 +203,7 @@ class Commit(Generic[M]):
                     pointer = await lake.pointer(moved.uuid).swap(moved, expected=before.version)
                 except SwapLost as lost:
                     counters.add(COMMIT_ATTEMPTS, "lost" if lost.is_definite else "unknown")
-                    if lost.is_definite:
-                        await self.abandon(draft)
-                    else:
-                        self.uncertain.append(tried_of(draft.head))
+                    await self.note_lost(draft, lost)
                 else:
                     cache_document(lake, self.family, draft.document)
                     counters.add(COMMIT_ATTEMPTS, "won")
@@ -331,6 +330,14 @@ class Commit(Generic[M]):
             versions.append((pointer, base.pointer.version))
         return await self.lake.store.are_current(versions)
 
+    async def note_lost(self, draft: Draft[M], lost: SwapLost) -> None:
+        """Note that the swap to a draft was lost; it may have been made, and then replaced."""
+        if lost.is_definite:
+            await self.abandon(draft)
+        else:
+            self.uncertain.append(tried_of(draft.head))
+            self.uncertain_uuid = draft.base.found.uuid
+
     async def abandon(self, draft: Draft[M]) -> None:
         """C3: delete the file of a definite loss in the background; no other attempt refers to it."""
         await self.lake.background.run("delete an unused file", self.lake.locations.remove(draft.document.location))
@@ -430,6 +437,7 @@ class Commit(Generic[M]):
         """C10: the name is gone, but its table may show that the commit was made; otherwise raises NotFound."""
         missing = name_not_found(self.identifier, self.family.kind)
         uuid = (self.claim.pinned_uuid if self.claim else None) or self.change.asserted_uuid
+        uuid = uuid or self.uncertain_uuid or None
         if uuid is None and self.request.key:  # Only a keyed request needs the uuid that the name had before.
             name = await self.lake.name(self.identifier).read()
             uuid = name.value.uuid if name and name.value.kind == self.family.kind else None
@@ -440,7 +448,7 @@ class Commit(Generic[M]):
         await self.claim_for(uuid).done(uuid=uuid, error=missing)  # G3
         raise missing
 
-    async def _find_in(self, uuid: str) -> Document[M] | None:
+    async def _find_in(self, uuid: str, *, is_fenced: bool = False) -> Document[M] | None:
         """C10: the answer if this commit was made to the table of that uuid, whatever its name is now."""
         authority, pointer = await gather_all((read_authority(self.lake), self.lake.pointer(uuid).read()))
         if authority:  # A9: judged on the record that is left.
@@ -456,7 +464,12 @@ class Commit(Generic[M]):
             return None
         if applied := await self._find_applied(uuid, document, pointer.value.passed if pointer else ()):
             return applied
-        return document if self.change.is_applied(document.metadata) else None
+        if self.change.is_applied(document.metadata):
+            return document
+        if not self.uncertain or is_fenced:
+            return None
+        await fence_attempts(self.lake, uuid)  # A swap of an attempt that was taken over may still arrive.
+        return await self._find_in(uuid, is_fenced=True)
 
     def _exhausted(self) -> SandurError:
         """C11: with a key the claim stays open. Without one, Conflict needs every lost swap to be definite."""

@@ -13,6 +13,7 @@ from sandur.errors import AlreadyExists, NotFound, SandurError
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts
 from sandur.operations.tables.documents import load_head, request_id
+from sandur.operations.tables.names import is_alive
 from sandur.operations.transactions.resolution import effective_pointer
 from sandur.storage.cell import Versioned
 
@@ -150,6 +151,18 @@ async def find_committed(lake: Lake, claim: Claim) -> Claim | None:
         if is_known or await receipts.exists(tried):
             return _as_done(claim, tried)
     return None
+
+
+async def fence_attempts(lake: Lake, uuid: str) -> None:
+    """C10 fence: a swap of this pointer that was decided before loses from here on.
+
+    Called after a claim was taken over, before it is refused without a swap of this pointer. A bump that is lost is as
+    good: another request has swapped the pointer.
+    """
+    cell = lake.pointer(uuid)
+    found = await cell.read()
+    if found and is_alive(found):
+        await cell.try_swap(found.value, expected=found.version)
 
 
 def _as_done(claim: Claim, tried: AttemptedFile) -> Claim:

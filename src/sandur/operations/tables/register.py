@@ -47,6 +47,7 @@ from sandur.operations.tables.documents import (
     replayed_document,
     version_in_name,
 )
+from sandur.operations.tables.drafts import fence_attempts
 from sandur.operations.tables.drop import check_not_purged
 from sandur.operations.tables.manifest_places import check_registered_manifests
 from sandur.operations.tables.names import (
@@ -179,6 +180,7 @@ class _Replacement:
     tried: list[AttemptedFile] = field(default_factory=list)
 
     async def attempt(self) -> Document[TableMetadata] | None:
+        is_fenced = False
         async for _ in Attempts(self.lake.clock):
             pinned = self.claim.pinned_uuid
             if pinned and await self._is_applied(pinned):
@@ -187,6 +189,10 @@ class _Replacement:
             found = await resolve_name(self.lake, self.identifier)
             table = found if found and found.is_a("table") else None
             if pinned and (table is None or table.uuid != pinned):
+                if not is_fenced:  # C10
+                    await fence_attempts(self.lake, pinned)
+                    is_fenced = True
+                    continue
                 missing = name_not_found(self.identifier, "table")
                 await self.claim.done(error=missing)  # G3
                 raise missing
