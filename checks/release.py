@@ -44,16 +44,16 @@ class NotReady(Exception):
     """The tree cannot be released as it is."""
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(prog="python -m checks.release", description=__doc__)
     parser.add_argument("version", help="such as 1.2.3")
     parser.add_argument("--date", required=True, help="the day of the release, such as 2026-01-31")
-    parser.add_argument("--to", type=Path, default=ROOT / "dist", help="the folder for the results")
+    parser.add_argument("--to", type=Path, default=root / "dist", help="the folder for the results")
     parser.add_argument("--image-options", type=shlex.split, default=[], help="further options for buildah")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     try:
-        prepare(ROOT, options.version, options.date)
-        made = build(ROOT, options.version, options.to, options.image_options)
+        prepare(root, options.version, options.date)
+        made = build(root, options.version, options.to, options.image_options)
     except NotReady as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
@@ -110,10 +110,8 @@ def build(root: Path, version: str, to: Path, image_options: Sequence[str]) -> S
     epoch = _git(root, "log", "-1", "--format=%ct")
     wheel = build_wheel(root, to, epoch)
     chart = build_chart(root / "deploy" / "chart", to / f"sandur-{version}.tgz", int(epoch))
-    constraints = to / f"sandur-{version}-constraints.txt"
-    constraints.write_text("".join(f"{one.name}=={one.version}\n" for one in packages()[1:]), encoding="utf-8")
-    pinned = ("--volume", f"{to.resolve()}:/dist:ro", "--build-arg", f"PIP_CONSTRAINT=/dist/{constraints.name}")
-    image = build_image(wheel, f"sandur:{version}", epoch, [*pinned, *image_options])
+    constraints = write_constraints(to / f"sandur-{version}-constraints.txt")
+    image = build_image(wheel, f"sandur:{version}", epoch, [*pinned(constraints), *image_options])
     lines = [f"wheel: {wheel.name}", f"chart: {chart.name}", f"dependencies: {constraints.name}", image]
     (to / f"sandur-{version}-licences.md").write_text(licence_report(), encoding="utf-8")
     components = json.dumps(sbom(int(epoch), version), indent=2) + "\n"
@@ -133,6 +131,18 @@ def build_wheel(root: Path, to: Path, epoch: str) -> Path:
     subprocess.run(command, cwd=root, env=environment, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own build
     made = sorted(set(to.glob("*.whl")) - before) or sorted(before, key=lambda path: path.stat().st_mtime_ns)
     return made[-1]
+
+
+def write_constraints(to: Path) -> Path:
+    """The versions of all dependencies in this environment, in the form that pip reads."""
+    to.write_text("".join(f"{one.name}=={one.version}\n" for one in packages()[1:]), encoding="utf-8")
+    return to
+
+
+def pinned(constraints: Path) -> Sequence[str]:
+    """The options with which an image gets these versions of its packages."""
+    volume = f"{constraints.parent.resolve()}:/dist:ro"
+    return "--volume", volume, "--build-arg", f"PIP_CONSTRAINT=/dist/{constraints.name}"
 
 
 def build_image(wheel: Path, name: str, epoch: str, options: Sequence[str]) -> str:

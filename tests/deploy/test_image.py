@@ -18,7 +18,7 @@ from typing import Final
 import httpx
 import pytest
 
-from checks.release import build_image
+from checks.release import build_image, pinned, write_constraints
 from tests.deploy.test_wheel import UV, run, wheel
 
 __all__ = ["wheel"]  # The fixture.
@@ -51,13 +51,16 @@ def image(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
     packages = "python3,python3-venv,ca-certificates"
     run("mmdebstrap", "--variant=minbase", f"--include={packages}", "bookworm", base)
     run("podman", "import", base, BASE)
+    constraints = write_constraints(folder / "constraints.txt")
     # Packages are resolved outside, because the build of an isolated machine has no network: pip gets them as files.
     packages_folder = folder / "packages"
     run(
         *(UV, "run", "--no-project", "--with", "pip", "--python", sys.executable, "python", "-m", "pip", "download"),
-        *("--quiet", "--python-version", "3.11", "--only-binary", ":all:", "-d", packages_folder, f"{wheel}[planning]"),
+        *("--quiet", "--python-version", "3.11", "--only-binary", ":all:", "-d", packages_folder),
+        *("--constraint", constraints, f"{wheel}[planning]"),
     )
-    options = ["--isolation", "chroot", "--volume", f"{packages_folder}:/packages:ro", "--build-arg", f"BASE={BASE}"]
+    options = [*pinned(constraints), "--isolation", "chroot", "--volume", f"{packages_folder}:/packages:ro"]
+    options += ["--build-arg", f"BASE={BASE}"]
     options += ["--build-arg", "EXTRAS=planning", "--build-arg", "PIP_ARGS=--no-index --find-links=/packages"]
     released = Path(shutil.copy(wheel, folder))
     archive, built = released.with_name("sandur-test-1.image.tar"), []

@@ -1,12 +1,17 @@
 """A release: one version everywhere, the same wheel for the same sources, licences and components of dependencies."""
 
+import ast
 import hashlib
+import importlib.metadata
 import io
 import json
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
+from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +21,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from checks import dependencies
-from checks.release import ROOT, NotReady, build_chart, build_wheel, drop_build_host, prepare, write_version
+from checks.release import ROOT, NotReady, build_chart, build_wheel, drop_build_host, main, prepare, write_version
 from sandur import __version__
 
 _FILES: Final = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
@@ -144,6 +149,122 @@ def test_a_release_is_one_commit_with_a_tag_and_can_be_built_again(repository: P
 
     assert (repository / ".git" / "refs" / "tags" / "v9.8.7").read_text() == released
     assert "(2026-01-31)" in (repository / "CHANGELOG.md").read_text()
+
+
+_BUILDAH: Final = f"""#!{sys.executable}
+import pathlib, shutil, sys
+folder = pathlib.Path(__file__).parent
+with (folder / "commands").open("a") as log:
+    log.write(repr(sys.argv[1:]) + "\\n")
+if sys.argv[1] == "push":
+    archive = sys.argv[3].removeprefix("docker-archive:").removesuffix(":" + sys.argv[2])
+    shutil.copy(folder / "built.tar", archive)
+sys.exit((folder / "fails").exists())
+"""
+"""A program with the calls of buildah that a release makes; `make deploy` builds a real image in the same way."""
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of all programs that a release finds: only git."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    (folder / "git").symlink_to(shutil.which("git") or "")
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def _install_buildah(programs: Path) -> None:
+    _built_image(programs / "built.tar", "host")
+    (programs / "buildah").write_text(_BUILDAH)
+    (programs / "buildah").chmod(0o755)
+
+
+def _release(repository: Path, to: Path, *options: str) -> int:
+    return main(["9.8.7", "--date", "2026-01-31", "--to", str(to), *options], root=repository)
+
+
+def _sums(folder: Path) -> Mapping[str, str]:
+    lines = (folder / "SHA256SUMS").read_text().splitlines()
+    return {name: digest for digest, name in (line.split("  ") for line in lines)}
+
+
+def test_a_release_has_everything_with_checksums_and_says_that_buildah_is_missing(
+    repository: Path, programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "dist"
+
+    code = _release(repository, to)
+
+    said = capsys.readouterr().out
+    assert (code, list(programs.iterdir())) == (0, [programs / "git"])
+    assert "image: not built, buildah is not installed" in said
+    assert "Publish with: git push --follow-tags" in said
+    sums = _sums(to)
+    assert set(sums) == {
+        "sandur-9.8.7-py3-none-any.whl",
+        "sandur-9.8.7.tgz",
+        "sandur-9.8.7-constraints.txt",
+        "sandur-9.8.7-licences.md",
+        "sandur-9.8.7.cdx.json",
+    }
+    for name, digest in sums.items():
+        assert hashlib.sha256((to / name).read_bytes()).hexdigest() == digest, name
+    versions = dict(line.split("==") for line in (to / "sandur-9.8.7-constraints.txt").read_text().splitlines())
+    assert versions["httpx"] == importlib.metadata.version("httpx")
+    assert "sandur" not in versions
+
+
+def test_the_same_commit_gives_the_same_release_and_an_image_with_its_versions(
+    repository: Path, programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _install_buildah(programs)
+    folders = [tmp_path / "first", tmp_path / "second"]
+
+    codes = [_release(repository, to, "--image-options", "--build-arg BASE=base:1") for to in folders]
+
+    assert codes == [0, 0]
+    assert _sums(folders[0]) == _sums(folders[1])
+    assert "sandur-9.8.7.image.tar" in _sums(folders[0])
+    assert "image: sandur-9.8.7.image.tar" in capsys.readouterr().out
+    build, push = (ast.literal_eval(line) for line in (programs / "commands").read_text().splitlines()[:2])
+    assert build[0] == "bud"
+    assert build[build.index("--tag") + 1] == push[1] == "sandur:9.8.7"
+    assert build[build.index("--volume") + 1] == f"{folders[0]}:/dist:ro"
+    arguments = [value for option, value in pairwise(build) if option == "--build-arg"]
+    assert arguments == [
+        "WHEEL=sandur-9.8.7-py3-none-any.whl",
+        "PIP_CONSTRAINT=/dist/sandur-9.8.7-constraints.txt",
+        "BASE=base:1",
+    ]
+    assert build[-1] == str(folders[0])
+
+
+def test_a_release_whose_image_fails_says_which_command_and_fails(
+    repository: Path, programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _install_buildah(programs)
+    (programs / "fails").touch()
+
+    code = _release(repository, tmp_path / "dist")
+
+    said = capsys.readouterr().out
+    assert code == 1
+    assert f"image: not built, this failed: {programs / 'buildah'} bud" in said
+    assert "Publish with" not in said
+    assert "sandur-9.8.7.tgz" in _sums(tmp_path / "dist")
+
+
+def test_a_tree_that_is_not_ready_is_not_built(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (repository / "README.md").write_text("changed")
+
+    code = _release(repository, tmp_path / "dist")
+
+    assert code == 1
+    assert "release: the tree has changes" in capsys.readouterr().err
+    assert not (tmp_path / "dist").exists()
 
 
 @pytest.mark.parametrize(
