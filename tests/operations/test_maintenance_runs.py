@@ -172,11 +172,11 @@ async def test_pasts_survive_the_store(lake: Lake) -> None:
     assert (found.pasts, found.failing, found.backlog) == ((past,), 1, 0)
 
 
-async def _rewritten(lake: Lake, *totals: Mapping[str, str]) -> TableHealth:
-    """A table with ten rows whose snapshots after the first are rewrites; one without totals is an append."""
+async def _rewritten(lake: Lake, *totals: Mapping[str, str] | None) -> TableHealth:
+    """A table with ten rows whose snapshots after the first are rewrites; None stands for an append."""
     made = await create(lake, "orders")
     append = {"operation": "append", **TEN_ROWS}
-    replaced = [{"operation": "replace", "app-id": "us", **one} if one else append for one in totals]
+    replaced = [{"operation": "replace", "app-id": "us", **one} if one is not None else append for one in totals]
     for number, summary in enumerate([append, *replaced], start=1):
         added = snapshot(number, number - 1 or None, number=number) | {"summary": summary}
         to_main = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": number}
@@ -214,12 +214,12 @@ async def test_a_rewrite_with_other_rows_is_rolled_back_unless_a_writer_followed
     [
         ((TEN_ROWS, NINE_ROWS, NINE_ROWS), "rolled back", 2),
         ((NINE_ROWS, NINE_ROWS, NINE_ROWS), "rolled back", 1),
-        ((TEN_ROWS, NINE_ROWS, {}, NINE_ROWS), "a writer has committed since: roll back by hand", 5),
-        ((NINE_ROWS, {}), "a writer has committed since: roll back by hand", 3),
+        ((TEN_ROWS, NINE_ROWS, None, NINE_ROWS), "a writer has committed since: roll back by hand", 5),
+        ((NINE_ROWS, None), "a writer has committed since: roll back by hand", 3),
     ],
 )
 async def test_a_rewrite_in_several_commits_is_rolled_back_to_before_the_first_that_differs(
-    lake: Lake, commits: tuple[Mapping[str, str], ...], expected: str, current: int
+    lake: Lake, commits: tuple[Mapping[str, str] | None, ...], expected: str, current: int
 ) -> None:
     health = await _rewritten(lake, *commits)
     died = await _died(lake, health)

@@ -5,6 +5,7 @@ The answer of a procedure is not enough: batches that lose their commit are only
 
 import hashlib
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from sandur.catalog.events import Source
@@ -26,6 +27,7 @@ APPLICATION: Final = "app-id"
 """The entry of a snapshot's summary that names the Spark application."""
 
 _REWRITES: Final = "replace"
+_WRITER_FOLLOWED: Final = "a writer has committed since: roll back by hand"
 
 
 class RowsDiffer(SandurError):
@@ -113,23 +115,27 @@ def count_rows(table: SparkTable, snapshot_id: int) -> int:
     return int(found.collect()[0][0])
 
 
-async def roll_back(lake: Lake, health: TableHealth, rewrite: Rewrite, run: str) -> str:
-    """Make the parent of a rewrite current again, unless a writer has committed since. Says which."""
-    if rewrite.parent is None:
+async def roll_back(lake: Lake, health: TableHealth, made: Sequence[Rewrite], run: str) -> str:
+    """Make the parent of the first of these rewrites current again, unless a writer has committed since. Says which.
+
+    `made` are the first one whose rows differ, and all later ones of the same operation.
+    """
+    first, newest = made[0], made[-1].snapshot
+    if first.parent is None:
         return "its parent is gone"
+    if any(one.snapshot.parent_snapshot_id != before.snapshot.snapshot_id for before, one in pairwise(made)):
+        return _WRITER_FOLLOWED
     commit = TableCommit(
         requirements=(
             AssertTableUuid(uuid=health.uuid),
-            AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=rewrite.snapshot.snapshot_id),
+            AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=newest.snapshot_id),
         ),
-        updates=(SetSnapshotRef(ref_name=MAIN_BRANCH, snapshot_id=rewrite.parent.snapshot_id, type=BRANCH),),
+        updates=(SetSnapshotRef(ref_name=MAIN_BRANCH, snapshot_id=first.parent.snapshot_id, type=BRANCH),),
     )
     try:
-        await commit_table(
-            lake, identifier_of(health), commit, request_of(run, f"roll back {rewrite.snapshot.snapshot_id}")
-        )
+        await commit_table(lake, identifier_of(health), commit, request_of(run, f"roll back {newest.snapshot_id}"))
     except SandurError:
-        return "a writer has committed since: roll back by hand"
+        return _WRITER_FOLLOWED
     return "rolled back"
 
 

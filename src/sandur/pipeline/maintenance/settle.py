@@ -87,9 +87,9 @@ async def _settled_rewrite(
     made = rewrites_of(old, metadata, application)
     if not made:
         return OperationResult(state="failed", reason=_NOTHING)
-    for rewrite in made:
+    for place, rewrite in enumerate(made):
         if differs := rows_differ(rewrite):
-            done = await roll_back(lake, health, rewrite, begun.run)
+            done = await roll_back(lake, health, made[place:], begun.run)
             return OperationResult(state="failed", reason=f"{differs}; {done}")
     return OperationResult(
         reason=_COMPLETE.format(len(made)),
