@@ -157,6 +157,32 @@ def test_a_run_that_lost_its_lease_stops_before_the_next_operation(tmp_path: Pat
     assert case.engine.cancelled == 1
 
 
+def test_a_run_that_lost_its_lease_cancels_the_work_of_other_threads_at_once(tmp_path: Path) -> None:
+    case: Case
+    has_begun, is_cancelled = threading.Event(), threading.Event()
+
+    class Long(Performed):
+        def __call__(self, blocking: BlockingLake, work: TableWork, operation: Operation) -> OperationResult:
+            super().__call__(blocking, work, operation)
+            if work.health.name == "a":
+                has_begun.set()
+                return OperationResult(state="cancelled" if is_cancelled.wait(20) else "done")
+            assert has_begun.wait(20)
+            case.fenced = True
+            return OperationResult()
+
+    class NotingEngine(FakeEngine):
+        def cancel(self) -> None:
+            is_cancelled.set()
+
+    case = Case(tmp_path, Long(), engine=NotingEngine())
+
+    with pytest.raises(Conflict, match="took over"):
+        case.runner.run([_table("a", 0), _table("b", 3)], threads=2)
+
+    assert _states(case.runner.ended) == {("a", "compaction"): "cancelled", ("b", "compaction"): "done"}
+
+
 def test_a_cancelled_run_begins_nothing_more_and_leaves_no_open_record(tmp_path: Path) -> None:
     case: Case
 

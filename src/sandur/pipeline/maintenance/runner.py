@@ -87,7 +87,6 @@ class Runner:
             self._wait()
             raise
         if self._error:
-            self._engine.cancel()
             raise self._error
         return self._ended
 
@@ -113,8 +112,10 @@ class Runner:
         except queue.Empty:
             pass  # Another thread took the last table.
         except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
-            self._error = self._error or error
-            self._is_cancelled.set()
+            with self._lock:
+                is_first, self._error = self._error is None, self._error or error
+            if is_first:
+                self.cancel()  # Now: the work of other threads may take hours, and another run may have taken over.
         finally:
             self._leave(1)
 
