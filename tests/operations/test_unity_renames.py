@@ -4,17 +4,24 @@ import pytest
 
 from sandur.catalog.events import Source
 from sandur.catalog.identifiers import Kind
+from sandur.catalog.index import names_scope
 from sandur.catalog.infos import EntityInfo
 from sandur.catalog.records import Request
+from sandur.catalog.security.privileges import SecurableType
 from sandur.errors import AlreadyExists
 from sandur.operations.delta.tables import NewTable, rename_table
+from sandur.operations.index.lists import read_page
+from sandur.operations.index.truth import read_entries
 from sandur.operations.lake import Lake
 from sandur.operations.unity import tables
+from sandur.operations.unity.governance import change_tags
 from sandur.operations.unity.infos import info_of
 from sandur.operations.unity.securables import create_model, create_volume, load_securable, update_securable
+from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
-from tests.operations.lakes import make_lake
-from tests.operations.requests import identifier_of, keyed_request, request, set_up_catalog
+from tests.operations.hooked_store import HookedStore
+from tests.operations.lakes import make_lake, visit_marks
+from tests.operations.requests import NAMESPACE, identifier_of, keyed_request, request, set_up_catalog
 
 KINDS: tuple[Kind, ...] = ("volume", "model")
 
@@ -139,3 +146,36 @@ async def test_a_renamed_table_shows_who_renamed_it_and_when(lake: Lake, clock: 
     loaded = await tables.load_table(lake, identifier_of("y"))
     assert (loaded.updated_at, loaded.updated_by) == (clock.now_ms(), "bob")
     assert (loaded.created_at, loaded.created_by) == (clock.now_ms() - 50, "ann")
+
+
+@pytest.mark.parametrize("what", ["comment", "tags"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_change_of_what_is_renamed_meanwhile_is_answered_and_listed_under_the_new_name(
+    clock: FixedClock, kind: Kind, what: str
+) -> None:
+    """I5: the rename brings its entries up to date before the record is swapped. No 404 is answered for that change."""
+    store = HookedStore(MemoryStore(clock=clock))
+    lake, other = make_lake(store, clock), make_lake(store, clock)
+    await set_up_catalog(lake)
+    await made(lake, kind)
+    await lake.background.drain()
+    name = await lake.name(identifier_of("x")).read()
+    assert name
+
+    async def renamed() -> None:
+        await update_securable(other, identifier_of("x"), kind, comment=None, new_name="y", request=request("rename"))
+        await other.background.drain()
+
+    store.before("put", lake.securable(name.value.uuid).key, renamed)
+    if what == "comment":
+        await update_securable(lake, identifier_of("x"), kind, comment="d", new_name=None, request=request("comment"))
+    else:
+        type_: SecurableType = "registered_model" if kind == "model" else "volume"
+        shown = await change_tags(lake, type_, "main.a.x", request("tags"), set_={"k": "v"})
+        assert shown.tags == {"k": "v"}
+    await lake.background.drain()
+    await visit_marks(lake)
+
+    reader = make_lake(store, clock)
+    page = await read_page(reader, names_scope(NAMESPACE), last=None, wanted=None)
+    assert {entry.name: entry for entry in page.entries} == await read_entries(reader, names_scope(NAMESPACE), ["y"])

@@ -85,6 +85,8 @@ class RecordChange(Generic[R]):
     `subject` is what the event of the change is about; None for a change that is no event. `details` name what changed;
     a change of nothing that has a name is a bump, and no event either (E4).
 
+    `uuid` is that of an object with a name, which another request may rename meanwhile (I5).
+
     `is_followed`: another step of the request follows, after which a retry no longer finds the record where this step
     looks for it. So the claim is complete before that step.
     """
@@ -101,6 +103,7 @@ class RecordChange(Generic[R]):
     authorize: Callable[[R | None], Awaitable[None]] | None = None
     subject: Callable[[R], EventSubject] | None = None
     details: Callable[[R | None, R], Iterable[str]] = changed_fields
+    uuid: str = ""
     is_followed: bool = False
 
     def __post_init__(self) -> None:
@@ -126,7 +129,7 @@ class RecordChange(Generic[R]):
 
     async def _finish_index(self) -> None:
         if self._is_marked and self.place:
-            await update.finish(self.lake, self.place, self._mark)
+            await update.finish(self.lake, self.place, self._mark, uuid=self.uuid)
 
     async def _replay(self, claim: Claim) -> str:
         return claim.answer
@@ -207,7 +210,7 @@ class RecordChange(Generic[R]):
 
     async def _write_mark(self) -> None:
         if self.place:
-            await update.mark(self.lake, self.place, self._mark)
+            await update.mark(self.lake, self.place, self._mark, uuid=self.uuid)
 
     def _render(self, record: R) -> str:
         return self.answer(with_event(_with_change(record, None), None)).decode()

@@ -82,9 +82,7 @@ async def change_tags(
     target = await edit.authorize(await lake.feature(Security).read())
     if column is not None:
         edit.column = await _column_key(lake, target, column)
-    await edit.swap(target)
-    authority = await lake.feature(Security).read()
-    changed = await edit.authorize(authority)
+    changed = await edit.swap(target)  # What was written is the answer: it may have another name by now.
     container = await _container(lake, securable_type, full_name)
     return await _governance(lake, securable_type, full_name, changed, container)
 

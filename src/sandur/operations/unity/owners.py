@@ -34,7 +34,7 @@ from sandur.operations.receipts import CatalogReceipts
 from sandur.operations.security import SecurityChange, SecurityEdit
 from sandur.operations.tables.names import ResolvedName, pointer_cell
 from sandur.operations.unity.grants import Target, find_target
-from sandur.storage.cell import Cell
+from sandur.storage.cell import Cell, Versioned
 
 R = TypeVar("R", Catalog, NamespaceRecord, Securable, StorageRegistry)
 C = TypeVar("C", Catalog, NamespaceRecord, Securable, BoundRecord, Credential, ExternalLocation)
@@ -78,6 +78,10 @@ def _answer(record: msgspec.Struct) -> bytes:
     return msgspec.json.encode(without_secrets(record) if isinstance(record, StorageRegistry) else record)
 
 
+def _changed(target: Target, found: ResolvedName, record: BoundRecord) -> Target:
+    return target._replace(found=found._replace(pointer=Versioned(record, found.pointer.version)))
+
+
 @dataclass(kw_only=True)
 class SecurableEdit:
     """One request to change the record of a securable of any type but the metastore.
@@ -101,8 +105,8 @@ class SecurableEdit:
         require(self.lake, authority, target.chain, missing=target.missing, situation=self.situation)
         return target
 
-    async def swap(self, target: Target) -> None:
-        """Write the change into the record, and into the lists."""
+    async def swap(self, target: Target) -> Target:
+        """Write the change into the record, and into the lists. Returns the target, if it has a name as it is now."""
         lake = self.lake
         record = target.found.pointer.value if target.found else None
         match self.type:
@@ -119,11 +123,14 @@ class SecurableEdit:
             case _ if target.found and isinstance(record, Securable):
                 place = place_of(target.found.identifier)
                 of_record = partial(record_subject, target.found.identifier)
-                await self._change(lake.securable(record.uuid), target, place, self.edited, of_record)
+                cell = lake.securable(record.uuid)
+                changed = await self._change(cell, target, place, self.edited, of_record, uuid=record.uuid)
+                return _changed(target, target.found, changed)
             case _ if target.found:
-                await self._update(target.found, target)
+                return _changed(target, target.found, await self._update(target.found, target))
             case _:
                 raise target.missing
+        return target
 
     async def _change(
         self,
@@ -132,7 +139,9 @@ class SecurableEdit:
         place: Place | None,
         edit: Callable[[R], R | None],
         subject: Callable[[R], EventSubject],
-    ) -> None:
+        *,
+        uuid: str = "",
+    ) -> R:
         """Change a record at most once per idempotency key."""
 
         async def authorize(_record: R | None) -> None:
@@ -147,7 +156,7 @@ class SecurableEdit:
                 raise target.missing
             return changed
 
-        await RecordChange(
+        return await RecordChange(
             self.lake,
             cell,
             self.request,
@@ -157,9 +166,10 @@ class SecurableEdit:
             answer=_answer,
             authorize=authorize,
             subject=subject,
+            uuid=uuid,
         ).run()
 
-    async def _update(self, found: ResolvedName, target: Target) -> None:
+    async def _update(self, found: ResolvedName, target: Target) -> BoundRecord:
         """Change the record of a table. It keeps no idempotency keys: the same request again makes the same change."""
 
         async def decide(record: BoundRecord | None) -> BoundRecord | None:
@@ -179,9 +189,12 @@ class SecurableEdit:
         await update.mark(self.lake, found.identifier, mark, uuid=found.uuid)  # I1
         finish = partial(update.finish, self.lake, found.identifier, mark, uuid=found.uuid)
         async with update.finishing(self.lake, "index a changed securable", finish):
-            if changed := await cell.update(decide, is_idempotent=True):
-                receipt = self.lake.feature(CatalogReceipts).ensure(changed.value.last_change)
-                await self.lake.background.run("write a receipt", receipt)
+            changed = await cell.update(decide, is_idempotent=True)
+            if changed is None:
+                raise target.missing
+            receipt = self.lake.feature(CatalogReceipts).ensure(changed.value.last_change)
+            await self.lake.background.run("write a receipt", receipt)
+            return changed.value
 
     def _with_edited_entry(self, registry: StorageRegistry) -> StorageRegistry | None:
         """The registry with the changed entry; None if the entry is gone."""

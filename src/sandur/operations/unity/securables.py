@@ -163,6 +163,7 @@ async def _update_comment(
         place=place_of(identifier),
         read=read,
         subject=lambda record: record_subject(identifier, record),
+        uuid=uuid,
         is_followed=is_followed,
     )
     async with naming_missing_parent(lake, identifier.namespace):
