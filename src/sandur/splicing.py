@@ -25,6 +25,7 @@ _MESSAGE_CHARS_MAX = 300
 _TAIL_BYTES = 4096
 
 INT32_MAX = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
 
 encode = msgspec.json.Encoder().encode
 
@@ -35,6 +36,13 @@ _INCOMPLETE = ("Object missing required field", "got `null`")
 
 NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What the decoder raises for bytes or a text that is not JSON, or not of the wanted form, or nested too deeply."""
+
+
+def count_in(text: str | None) -> int | None:
+    """A number in a text that a client wrote; None if it is anything but digits, or has more than 64 bits."""
+    is_number = text and text.isascii() and text.isdecimal() and len(text) <= len(str(INT64_MAX))
+    number = int(text) if text and is_number else None
+    return number if number is None or number <= INT64_MAX else None
 
 
 def malformed_error(what: str, error: Exception) -> BadRequest:

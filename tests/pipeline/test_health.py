@@ -5,18 +5,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyspark.sql import SparkSession
 
 from sandur.catalog.maintenance.policies import PolicyEdit, merged_from, merged_policy
+from sandur.catalog.records import DeltaTable
 from sandur.operations.delta.publishing import published_location
 from sandur.operations.policies import change_policy
 from sandur.operations.table_health import load_table_health
+from sandur.pipeline.executor_tasks.health import Scopes, measured_row
 from sandur.pipeline.jobs.health import HEALTH
 from sandur.pipeline.jobs.project import PROJECT
+from sandur.pipeline.sources.range_reader import shaped_batch
+from sandur.pipeline.tables import TABLE_HEALTH
+from sandur.splicing import INT64_MAX
+from sandur.storage.contract import ABSENT
 from tests.operations.delta_requests import create_managed
+from tests.operations.lakes import make_lake
 from tests.pipeline.world import World, identifier_of
 from tests.server.process import server_process
 
@@ -107,3 +115,23 @@ def test_a_manifest_whose_files_are_all_deleted_is_measured(world: World, spark:
     (row,) = _rows(world, spark).values()
 
     assert (row["blocked"], row["data_files"], row["small_files"]) == ("", 5, 5)
+
+
+async def test_numbers_that_do_not_fit_block_their_table_and_no_other() -> None:
+    """Writers choose the sizes of files in a Delta log. Their sum must not end the job for all tables."""
+    lake = make_lake()
+    table = DeltaTable(uuid="u", table_uuid="u", state="live", location="memory://store/t", table_type="MANAGED")
+    await lake.bound_record("u", "delta").swap(table, expected=ABSENT)
+    adds = [{"add": {"path": path, "size": INT64_MAX}} for path in ("a", "b")]
+    lines = b"\n".join(msgspec.json.encode(one) for one in adds)
+    await lake.locations.create(published_location(table, 0), lines)
+    row: dict[str, Any] = dict.fromkeys(column.name for column in TABLE_HEALTH.columns)
+    row |= {"uuid": "u", "catalog": "main", "namespace": "sales", "name": "t", "format": "delta"}
+    row |= dict.fromkeys(("properties_json", "problem", "summary_json", "snapshots_json", "refs_json"))
+    row |= dict.fromkeys(("file_count", "size_bytes"))
+
+    measured = await measured_row(lake, row, Scopes(None, {}, {}, {}, "main"), 1_000)
+    shaped = shaped_batch(TABLE_HEALTH, [measured])
+
+    assert measured["blocked"] == "cannot be read: data_bytes has more than 64 bits"
+    assert shaped.num_rows == 1

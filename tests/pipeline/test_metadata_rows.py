@@ -3,14 +3,18 @@
 import json
 
 import msgspec
+from msgspec.structs import replace
 
 from sandur.catalog.records import DeltaTable
+from sandur.iceberg.requests import TableCommit
 from sandur.iceberg.table_metadata import decode_table_metadata
+from sandur.iceberg.updates import AddSnapshot
 from sandur.iceberg.view_metadata import decode_view_metadata
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.documents import current_document
 from sandur.operations.tables.views import create_view, load_view
 from sandur.pipeline.sources.metadata import column_id, delta_rows, table_rows, view_rows
+from sandur.splicing import INT64_MAX
 from tests.operations.lakes import make_lake
 from tests.operations.requests import NAMESPACE, append, create, identifier_of, request, set_up_catalog, view
 
@@ -85,6 +89,27 @@ async def test_snapshots_refs_schemas_and_specs_have_rows() -> None:
     assert [json.loads(str(row["schema_json"]))["schema-id"] for row in rows["schema_history"]] == [0]
     assert [(row["spec_id"], row["is_default"]) for row in rows["partition_spec_history"]] == [(0, True)]
     assert rows["tables"][0]["snapshot_count"] == 2
+
+
+async def test_a_number_that_does_not_fit_is_unknown() -> None:
+    """Writers choose the texts of a summary. One that is no number of 64 bits must not end a job for all tables."""
+    lake = make_lake()
+    await set_up_catalog(lake)
+    await create(lake, "t")
+    made = append(1)
+    (snapshot, move), large = made.updates, "9" * 19
+    assert isinstance(snapshot, AddSnapshot)
+    fields = ("added-records", "total-records", "total-data-files", "total-files-size", "deleted-records")
+    summary = {**(snapshot.snapshot.summary or {}), **dict.fromkeys(fields, large)}
+    update = replace(snapshot, snapshot=replace(snapshot.snapshot, summary=summary))
+    await commit_table(lake, identifier_of("t"), TableCommit(made.requirements, (update, move)), request("one"))
+    metadata = (await current_document(lake, identifier_of("t"))).metadata
+
+    rows = table_rows("uuid", metadata)
+
+    assert int(large) > INT64_MAX
+    assert [rows["snapshots"][0][name] for name in ("added_records", "total_records", "deleted_records")] == [None] * 3
+    assert (rows["tables"][0]["file_count"], rows["tables"][0]["size_bytes"]) == (None, None)
 
 
 async def test_views_have_columns_and_schemas_too() -> None:

@@ -1,5 +1,6 @@
 """Planning over HTTP: PyIceberg with server-side planning, and the body of each status."""
 
+import base64
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,9 @@ FILTERS = (
     "country like 'N%'",
     "amount is null",
 )
+
+
+DEEP_TASK = base64.urlsafe_b64encode(b'[1,"plan",1,[],' + b"[" * 3_000 + b"]" * 3_000 + b"]").rstrip(b"=").decode()
 
 
 @pytest.fixture(scope="module", params=[1_000, 2], ids=["in the answer", "behind tasks"])
@@ -157,6 +161,7 @@ def nested(depth: int) -> Any:
         ("GET", "t/plan/nothing", None, 404, "NoSuchPlanIdException"),
         ("DELETE", "t/plan/nothing", None, 404, "NoSuchPlanIdException"),
         ("POST", "t/tasks", {"plan-task": "nothing"}, 404, "NoSuchPlanTaskException"),
+        ("POST", "t/tasks", {"plan-task": DEEP_TASK}, 404, "NoSuchPlanTaskException"),
         ("POST", "t/tasks", {}, 400, "BadRequestException"),
         ("POST", "none/plan", {}, 404, "NoSuchTableException"),
         ("GET", "none/plan/nothing", None, 404, "NoSuchTableException"),

@@ -2,6 +2,7 @@
 
 from sandur.catalog.events import Source
 from sandur.catalog.timeline import Logged, SnapshotFacts, history_rows
+from sandur.splicing import INT64_MAX, count_in
 
 APPEND = {"operation": "append", "added-records": "2", "added-data-files": "1", "added-files-size": "77"}
 
@@ -62,3 +63,9 @@ def test_a_version_without_a_receipt_is_shown_as_unknown() -> None:
     (row,) = history_rows([Logged(version=4, at_ms=9, location="f")], {}, is_whole=False)
 
     assert (row.source, row.principal, row.refs) == ("unknown", "", {})
+
+
+def test_a_count_has_at_most_64_bits() -> None:
+    texts = ("0", "12", str(INT64_MAX), str(INT64_MAX + 1), "9" * 19, "9" * 5_000, "-1", "1.5", "\u0663", "", None)
+
+    assert [count_in(text) for text in texts] == [0, 12, INT64_MAX, *[None] * 8]

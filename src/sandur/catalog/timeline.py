@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from sandur.catalog.events import Source
+from sandur.splicing import count_in
 
 _ADDED = {"rows_added": "added-records", "files_added": "added-data-files", "bytes_added": "added-files-size"}
 _REMOVED = {
@@ -14,7 +15,6 @@ _REMOVED = {
     "bytes_removed": "removed-files-size",
 }
 _ENGINES = ("engine-name", "spark.app.id", "trino_query_id", "app-id")
-_DIGITS_MAX = 19
 
 
 class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -106,7 +106,7 @@ def _row(
 ) -> HistoryRow:
     """`summary` is that of the snapshot that the version added, and `totals` that of its current one."""
     source = one.source or Source()
-    counts = {field: count_in(summary, key) for field, key in (*_ADDED.items(), *_REMOVED.items())}
+    counts = {field: count_in(summary.get(key)) for field, key in (*_ADDED.items(), *_REMOVED.items())}
     return HistoryRow(
         version=one.version,
         at_ms=one.at_ms,
@@ -118,13 +118,7 @@ def _row(
         snapshot_id=one.snapshot_id,
         refs=moved,
         location=one.location,
-        total_rows=count_in(totals, "total-records"),
-        total_bytes=count_in(totals, "total-files-size"),
+        total_rows=count_in(totals.get("total-records")),
+        total_bytes=count_in(totals.get("total-files-size")),
         **counts,
     )
-
-
-def count_in(summary: Mapping[str, str], key: str) -> int | None:
-    """A number in the summary of a snapshot; None if it is missing or not a number."""
-    text = summary.get(key, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else None

@@ -12,6 +12,7 @@ from sandur.delta.columns import columns_from_api, decode_columns, encode_column
 from sandur.delta.protocol import FEATURE, check_contract, check_domains, check_table_id
 from sandur.delta.requests import CommitFile, DeltaChange, Uniform
 from sandur.errors import Exhausted, Invalid, VersionTaken
+from sandur.splicing import INT64_MAX
 
 FILE_NAME_MAX: Final = 512
 
@@ -58,8 +59,8 @@ def checked_commit(commit: CommitFile) -> CommitFile:
         ("file-size", commit.file_size),
         ("file-modification-timestamp", commit.file_modification_timestamp),
     ):
-        if value <= 0:
-            raise Invalid(f"commit: {what} must be greater than 0, found {value}")
+        if not 0 < value <= INT64_MAX:
+            raise Invalid(f"commit: {what} must be greater than 0 and have at most 64 bits")
     name = commit.file_name
     if not name or name in {".", ".."} or "/" in name or "\\" in name or len(name) > FILE_NAME_MAX:
         raise Invalid(f"commit: file-name {name[:100]!r} must be the name of one file in _staged_commits")

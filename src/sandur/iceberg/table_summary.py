@@ -13,7 +13,7 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.types import FieldType, ListType, MapType, StructType, primitive
 from sandur.iceberg.updates import ViewVersion
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.splicing import encode
+from sandur.splicing import count_in, encode
 
 _TOTALS: Final[Mapping[str, str]] = {
     "total-records": "rows",
@@ -267,8 +267,7 @@ def totals_of(snapshot: Snapshot | None) -> Totals:
 
 def number_in(summary: Mapping[str, str], key: str) -> int | None:
     """A number of a snapshot's summary; None if it is missing or not a number."""
-    text = summary.get(key, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None  # noqa: PLR2004 - 64 bits
+    return count_in(summary.get(key))
 
 
 def table_ddl(full_name: str, metadata: TableMetadata) -> str:

@@ -73,6 +73,9 @@ LINES = {
     "a late time": b"\n".join([metadata(), timed(YEAR_10000_MS)]),
     "an early time": b"\n".join([metadata(), timed(-(2**63))]),
     "a huge size": b"\n".join([metadata(), add(path="b", size=2**63 - 1)]),
+    "a size of 400 digits": b"\n".join([metadata(), add(path="b", size=10**400)]),
+    "a time of 400 digits": b"\n".join([metadata(), timed(10**400)]),
+    "a number of rows of 400 digits": metadata() + b"\n" + add(path="b", stats=f'{{"numRecords":{10**400}}}'),
 }
 PAGES = (
     *("", "/files", "/timeline", "/timeline?at=0", "/snapshots", "/versions/0", "/versions/1", "/diff?from=0&to=1"),
@@ -82,7 +85,7 @@ PAGES = (
 
 LAST_CHECKPOINTS = (
     *(b"\xff", b"[]", b'{"a":"\xff"}', b'{"a":' + DEEP.encode() + b"}"),
-    *(b'{"version":-7}', b'{"version":9223372036854775807}'),
+    *(b'{"version":-7}', b'{"version":9223372036854775807}', b'{"version":%d}' % 10**400),
 )
 CHECKPOINTS = {
     "empty": b"",

@@ -90,6 +90,8 @@ GOOD = {"version": 1, "timestamp": 1, "file_name": "a.json", "file_size": 1, "fi
         {"timestamp": 0},
         {"file_size": 0},
         {"file_modification_timestamp": -1},
+        *({name: 2**63} for name in ("version", "timestamp", "file_size", "file_modification_timestamp")),
+        {"timestamp": 10**5_000},
         *({"file_name": name} for name in ("", ".", "..", "a/b", "a\\b", "a\nb", "x" * 600)),
     ],
 )

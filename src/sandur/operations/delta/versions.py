@@ -20,7 +20,7 @@ from sandur.iceberg.table_summary import ColumnRow, TableSummary
 from sandur.operations.delta.publishing import LOG_FOLDER, published_location, staged_location
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import DeltaReceipt, delta_receipt_of, read_delta_receipt
-from sandur.splicing import NOT_JSON
+from sandur.splicing import NOT_JSON, Int64
 from sandur.storage.cell import gather_all
 
 _LOG_VERSIONS_MAX: Final = 200
@@ -31,21 +31,32 @@ _LAST_CHECKPOINT: Final = "_last_checkpoint"
 _COLUMN_ID: Final = "delta.columnMapping.id"
 
 
+class _Vector(msgspec.Struct, frozen=True):
+    cardinality: int = 0
+
+
 class _Change(msgspec.Struct, frozen=True, rename="camel"):
     path: str = ""
-    size: int | None = None
+    size: Int64 | None = None
     stats: str | None = None
     partition_values: dict[str, str | None] = {}
+    deletion_vector: _Vector | None = None
 
     @property
     def rows(self) -> int | None:
         """How many rows the file has; None if it does not say."""
         return _rows((self,))
 
+    @property
+    def live_rows(self) -> int | None:
+        """The rows that are not deleted; None if the file does not say how many it has."""
+        deleted = self.deletion_vector.cardinality if self.deletion_vector else 0
+        return None if self.rows is None else self.rows - deleted
+
 
 class _CommitInfo(msgspec.Struct, frozen=True, rename="camel"):
-    timestamp: int = 0
-    in_commit_timestamp: int = 0
+    timestamp: Int64 = 0
+    in_commit_timestamp: Int64 = 0
     operation: str = ""
     engine_info: str = ""
     user_name: str | None = None
@@ -76,7 +87,7 @@ class Described(Protocol):
 
 
 class _Checkpoint(msgspec.Struct, frozen=True):
-    version: int = -1
+    version: Int64 = -1
 
 
 class LogAction(msgspec.Struct, frozen=True, rename="camel"):
@@ -87,7 +98,7 @@ class LogAction(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Statistics(msgspec.Struct, frozen=True, rename="camel"):
-    num_records: int | None = None
+    num_records: Int64 | None = None
 
 
 class LogFile(NamedTuple):

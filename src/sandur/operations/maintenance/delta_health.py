@@ -28,7 +28,7 @@ from sandur.operations.delta.log_files import (
 from sandur.operations.delta.publishing import LOG_FOLDER, published_location
 from sandur.operations.delta.versions import newest_in_log, newest_version
 from sandur.operations.lake import Lake
-from sandur.splicing import NOT_JSON
+from sandur.splicing import NOT_JSON, Int64
 
 FILES_MEASURED_MAX: Final = 2_000_000
 """A table with more files is measured by its totals alone."""
@@ -51,32 +51,32 @@ class LogPosition(NamedTuple):
 
 
 class _LastCheckpoint(msgspec.Struct, frozen=True):
-    version: int
+    version: Int64
 
 
 class _Histogram(msgspec.Struct, frozen=True, rename="camel"):
-    sorted_bin_boundaries: tuple[int, ...]
-    file_counts: tuple[int, ...]
-    total_bytes: tuple[int, ...]
+    sorted_bin_boundaries: tuple[Int64, ...]
+    file_counts: tuple[Int64, ...]
+    total_bytes: tuple[Int64, ...]
 
 
 class _Checksum(msgspec.Struct, frozen=True, rename="camel"):
     """What Delta writes beside a commit: totals of the table, and the sizes of its files."""
 
-    num_files: int
-    table_size_bytes: int
+    num_files: Int64
+    table_size_bytes: Int64
     file_size_histogram: _Histogram | None = None
-    num_deletion_vectors_opt: int | None = None
+    num_deletion_vectors_opt: Int64 | None = None
 
 
 class _Statistics(msgspec.Struct, frozen=True, rename="camel"):
-    num_records: int = 0
+    num_records: Int64 = 0
 
 
 class _File(FileAction, frozen=True, rename="camel"):
     """An `add` with what its file weighs."""
 
-    size: int = 0
+    size: Int64 = 0
     partition_values: dict[str, str | None] = msgspec.field(default_factory=dict)
     stats: str | None = None
 

@@ -1,7 +1,6 @@
 """Plan tasks: tokens that name a plan, a snapshot, and runs of manifest entries."""
 
 import base64
-import binascii
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -11,6 +10,7 @@ import numpy as np
 from sandur.errors import NotFound
 from sandur.iceberg.expressions.evaluation import Array
 from sandur.iceberg.scan.manifests import ManifestFile
+from sandur.splicing import NOT_JSON
 
 TOKEN_CHARS_MAX: Final = 65_536
 PLAN_TASKS_WANTED: Final = 250
@@ -56,7 +56,7 @@ def decode_task(token: str) -> PlanTask:
     try:
         data = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         task = msgspec.json.decode(data, type=PlanTask)
-    except (binascii.Error, msgspec.DecodeError, UnicodeError, ValueError) as error:
+    except (*NOT_JSON, ValueError) as error:
         raise no_such_task(token) from error
     is_sound = all(run.place >= 0 and 0 <= run.start < run.stop <= _EVERYTHING for run in task.runs)
     if task.version != _VERSION or not is_sound:

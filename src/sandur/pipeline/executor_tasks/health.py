@@ -37,6 +37,7 @@ from sandur.iceberg.scan.manifests import DATA, ManifestFile
 from sandur.iceberg.snapshots import BRANCH
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.delta_health import FILES_MEASURED_MAX, measure_delta
+from sandur.operations.maintenance.planning import MEASURED
 from sandur.operations.planning.manifests import Manifests
 from sandur.operations.policies import SYSTEM_NAMESPACE
 from sandur.operations.tables.documents import TABLES as DOCUMENTS
@@ -47,6 +48,7 @@ from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.sources.range_reader import gather_bounded, shaped_batch
 from sandur.pipeline.tables import TABLE_HEALTH
 from sandur.pipeline.tasks import Row
+from sandur.splicing import INT64_MAX, count_in
 
 _ENCRYPTED: Final = "encryption.key-id"
 
@@ -97,7 +99,7 @@ async def measured_row(lake: Lake, row: Row, scopes: Scopes, now_ms: int) -> Map
     health = _from_totals({**row, "problem": row["problem"] or problem}, merged.policy, properties, now_ms)
     try:
         if not health.blocked:
-            health = await _opened(lake, row, health, merged.policy)
+            health = _checked(await _opened(lake, row, health, merged.policy))
     except SandurError as error:
         health = replace(health, blocked=f"cannot be read: {error}"[:1_000])
     needs = [need._asdict() for need in needs_of(health, merged.policy)] if not health.blocked else []
@@ -136,8 +138,8 @@ async def _with_head(lake: Lake, row: Row) -> Row:
         **row,
         "metadata_location": document.location,
         "last_commit_ms": metadata.last_updated_ms,
-        "file_count": _whole(summary.get("total-data-files")),
-        "size_bytes": _whole(summary.get("total-files-size")),
+        "file_count": count_in(summary.get("total-data-files")),
+        "size_bytes": count_in(summary.get("total-files-size")),
         "properties_json": msgspec.json.encode(metadata.properties).decode(),
         "summary_json": msgspec.json.encode(summary).decode(),
         "snapshots_json": msgspec.json.encode(ages).decode(),
@@ -164,7 +166,7 @@ def _from_totals(row: Row, policy: Policy, properties: Mapping[str, str], now_ms
         last_commit_ms=row["last_commit_ms"],
         data_files=row["file_count"],
         data_bytes=row["size_bytes"],
-        delete_files=_whole(summary.get("total-delete-files")) if is_iceberg else None,
+        delete_files=count_in(summary.get("total-delete-files")) if is_iceberg else None,
         snapshots=len(snapshots) if is_iceberg else None,
         expirable_snapshots=len(snapshots) - len(kept) if is_iceberg else None,
         scans_per_day=row["scans_per_day"],
@@ -178,6 +180,15 @@ async def _opened(lake: Lake, row: Row, health: TableHealth, policy: Policy) -> 
     if not _is_candidate(health, policy.compaction):
         return replace(health, small_files=0, small_bytes=0, excess_files=0)
     return await _measured_iceberg(lake, row, health, policy.compaction)
+
+
+def _checked(health: TableHealth) -> TableHealth:
+    """Blocked if a number does not fit: it is made of what clients write, and would end the job for all tables."""
+    measured = {name: value for name in MEASURED if isinstance(value := getattr(health, name), int)}
+    large = [name for name, value in measured.items() if abs(value) > INT64_MAX]
+    if not large:
+        return health
+    return replace(health, **dict.fromkeys(large), blocked=f"cannot be read: {large[0]} has more than 64 bits")
 
 
 def _is_candidate(health: TableHealth, policy: Compaction) -> bool:
@@ -294,7 +305,3 @@ async def _measured_delta(lake: Lake, row: Row, health: TableHealth, policy: Com
 
 def _object(text: str | None) -> dict[str, str]:
     return msgspec.json.decode(text, type=dict[str, str]) if text else {}
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdecimal() else None

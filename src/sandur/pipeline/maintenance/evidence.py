@@ -22,6 +22,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.documents import current_document
 from sandur.pipeline.maintenance.engine import SparkTable
+from sandur.splicing import count_in
 
 APPLICATION: Final = "app-id"
 """The entry of a snapshot's summary that names the Spark application."""
@@ -62,8 +63,7 @@ def measure(metadata: TableMetadata) -> Measure:
 
 
 def _total(snapshot: Snapshot, name: str) -> int | None:
-    text = (snapshot.summary or {}).get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() else None
+    return count_in((snapshot.summary or {}).get(name))
 
 
 class Rewrite(NamedTuple):

@@ -23,6 +23,7 @@ from sandur.operations.tables.documents import load_document
 from sandur.pipeline.sources.catalog import name_row
 from sandur.pipeline.sources.range_reader import KeyRange, RangeSource, Row, folder_ranges, gather_bounded
 from sandur.pipeline.tables import COLUMNS, OF_METADATA, PARTITION_SPECS, REFS, SCHEMAS, SNAPSHOTS, TABLES, clamped_ms
+from sandur.splicing import count_in
 from sandur.storage.contract import Listed
 
 Rows = Mapping[str, Sequence[Row]]
@@ -97,9 +98,9 @@ def table_rows(uuid: str, metadata: TableMetadata) -> Rows:
         "last_sequence_number": metadata.last_sequence_number,
         "last_updated_at": clamped_ms(metadata.last_updated_ms),
         "snapshot_count": len(metadata.snapshots),
-        "record_count": _number(summary.get("total-records")),
-        "file_count": _number(summary.get("total-data-files")),
-        "size_bytes": _number(summary.get("total-files-size")),
+        "record_count": count_in(summary.get("total-records")),
+        "file_count": count_in(summary.get("total-data-files")),
+        "size_bytes": count_in(summary.get("total-files-size")),
     }
     return {
         **_common_rows(uuid, metadata, metadata.current_schema_id, about),
@@ -237,17 +238,11 @@ def _snapshot_row(snapshot: Snapshot, current_id: int | None) -> Row:
         "committed_at": clamped_ms(snapshot.timestamp_ms),
         "operation": summary.get("operation"),
         "is_current": snapshot.snapshot_id == current_id,
-        "added_records": _number(summary.get("added-records")),
-        "deleted_records": _number(summary.get("deleted-records")),
-        "total_records": _number(summary.get("total-records")),
+        "added_records": count_in(summary.get("added-records")),
+        "deleted_records": count_in(summary.get("deleted-records")),
+        "total_records": count_in(summary.get("total-records")),
         "summary_json": _json(summary),
     }
-
-
-def _number(text: str | None) -> int | None:
-    """A value of a snapshot summary as a number; None if it is not a 64-bit number."""
-    is_number = text and text.isascii() and text.isdecimal() and len(text) <= len(str(1 << 62))
-    return int(text) if text and is_number else None
 
 
 def _json(value: Mapping[str, str]) -> str:
