@@ -1,5 +1,6 @@
 """Records of maintenance runs: created once, listed by run, settled from the table, removed when published."""
 
+import json
 from collections.abc import Mapping
 
 import pytest
@@ -28,7 +29,7 @@ from sandur.pipeline.maintenance import iceberg
 from sandur.pipeline.maintenance.evidence import load_metadata, rewrites_of, roll_back, rows_differ
 from sandur.pipeline.maintenance.iceberg import expirable_snapshots
 from sandur.pipeline.maintenance.settle import settle_runs
-from tests.operations.delta_requests import add, create_managed
+from tests.operations.delta_requests import add, create_managed, publish, write_staged
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
     TIMESTAMP_MS,
@@ -267,6 +268,41 @@ async def test_a_rewrite_whose_run_died_before_it_compared_rows_is_compared_by_t
     assert ended.state == state
     assert ("rolled back" in ended.reason) == (state == "failed")
     assert (await load_metadata(lake, health)).current_snapshot_id == current
+
+
+def _file(name: str, rows: int | None, deleted: int = 0) -> dict[str, object]:
+    """What a commit says of a file, with the number of its rows and of those that a deletion vector deletes."""
+    stats = {} if rows is None else {"stats": json.dumps({"numRecords": rows})}
+    vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": deleted}
+    return {"path": name, "size": 1, **stats, **({"deletionVector": vector} if deleted else {})}
+
+
+@pytest.mark.parametrize(
+    ("removed", "added", "reason"),
+    [
+        ([_file("a", 10), _file("b", 10, 3)], [_file("c", 17)], "its run died after 1 commits, which are complete"),
+        ([_file("a", 10), _file("b", 10, 3)], [_file("c", 20)], "version 1 replaces 17 rows by 20: restore version 0"),
+        ([_file("a", 10)], [_file("c", 10, 1)], "version 1 replaces 10 rows by 9: restore version 0"),
+        ([_file("a", None)], [_file("c", 9)], "its run died after 1 commits, which are complete"),
+    ],
+)
+async def test_the_rows_of_a_delta_compaction_whose_run_died_are_compared(
+    lake: Lake, removed: list[object], added: list[object], reason: str
+) -> None:
+    table = await create_managed(lake)
+    actions = [{"commitInfo": {"userMetadata": "1"}}, *({"remove": one} for one in removed)]
+    data = "\n".join(json.dumps(one) for one in (*actions, *({"add": one} for one in added)))
+    await publish(lake, table, 0)
+    await write_staged(lake, table, f"{1:020d}.one.json", data.encode())
+    await add(lake, table, 1)
+    begun = replace(_record("1", 0), uuid=table.uuid, format="delta", state="running", started_ms=1)
+    died = RunRecords(lake, "1")
+    await died.begin(begun)
+
+    await settle_runs(lake, await list_runs(lake), settled_by="2")
+
+    (ended,) = await died.ended([0])
+    assert (ended.state, ended.reason) == ("failed" if "restore" in reason else "done", reason)
 
 
 async def test_commits_whose_writer_died_are_published_and_published_files_never_change(lake: Lake) -> None:

@@ -18,7 +18,7 @@ from sandur.catalog.maintenance.records import (
 from sandur.catalog.records import DeltaTable
 from sandur.errors import SandurError
 from sandur.operations.delta.tables import find_by_id
-from sandur.operations.delta.versions import read_logs
+from sandur.operations.delta.versions import LogFile, read_logs
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.delta_health import checkpoint_since, log_position, measure_delta
 from sandur.operations.maintenance.runs import RunListing, RunRecords, last_end
@@ -128,6 +128,9 @@ async def _settled_compaction(
     made = {at: one for at, one in logs.items() if one.info.user_metadata == begun.run and one.removed}
     if not made:
         return OperationResult(state="failed", reason=_NOTHING)
+    for at, one in sorted(made.items()):
+        if differs := _delta_rows_differ(at, one):
+            return OperationResult(state="failed", reason=differs, before=Measure(version=at - 1))
     now = await measure_delta(lake, table, health, Compaction())
     return OperationResult(
         reason=_COMPLETE.format(len(made)),
@@ -136,3 +139,14 @@ async def _settled_compaction(
         files_rewritten=sum(len(one.removed) for one in made.values()),
         bytes_rewritten=sum(file.size or 0 for one in made.values() for file in one.removed),
     )
+
+
+def _delta_rows_differ(version: int, commit: LogFile) -> str:
+    """Why the rows of a compaction are not those before it; empty if they are equal, or if the log does not say."""
+    before, after = ([one.live_rows for one in files] for files in (commit.removed, commit.added))
+    if None in before or None in after:
+        return ""
+    rows = [sum(one or 0 for one in counts) for counts in (before, after)]
+    if rows[0] == rows[1]:
+        return ""
+    return f"version {version} replaces {rows[0]:,} rows by {rows[1]:,}: restore version {version - 1}"
