@@ -1,7 +1,7 @@
 """Segments that no index names are deleted; the others stay."""
 
 from sandur.catalog.index import INLINE_MAX
-from sandur.operations.index.rebuild import rebuild, write_segments
+from sandur.operations.index.rebuild import new_segment_id, rebuild, segment_of
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.storage.contract import ABSENT
 from tests.operations.janitor_runs import Cluster
@@ -22,7 +22,8 @@ async def test_segments_of_a_dead_writer_are_deleted_after_a_day() -> None:
     cluster = await cluster_with_segments()
     server = cluster.server()
     used = await segments_of(server)
-    await write_segments(server, SCOPE, used[0].value.entries)
+    left = server.index_segment(SCOPE, new_segment_id(server))
+    await left.create(segment_of(server, SCOPE, used[0].value.entries, is_full=False))
     cluster.clock.advance(DAY_MS - 1)
     assert await cluster.sweep() == {}
     cluster.clock.advance(1)

@@ -10,10 +10,11 @@ import hashlib
 import itertools
 import operator
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace
 from sandur.catalog.record_versions import Record
@@ -109,6 +110,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def size_bytes(self) -> int:
         return memoryview(self.info).nbytes + _OVERHEAD_BYTES
+
+    @property
+    def without_info(self) -> "Entry":
+        """The entry for lists of names. The info keeps the object in memory that it was read from."""
+        return self if self.info is NO_INFO else replace(self, info=NO_INFO)
 
 
 class SegmentRef(msgspec.Struct, frozen=True):
@@ -224,20 +230,41 @@ def is_full(entries: Sequence[Entry]) -> bool:
 
 
 def _is_too_large(entries: Sequence[Entry]) -> bool:
-    return len(entries) > 1 and sum(entry.size_bytes for entry in entries) > PART_BYTES_MAX
+    return _are_too_large([entry.size_bytes for entry in entries])
 
 
-def pack_segments(entries: Sequence[Entry]) -> Sequence[tuple[str, tuple[Entry, ...]]]:
-    """The entries divided into segments with room to grow: the first key and the entries of each."""
-    parts: list[list[Entry]] = []
-    size_bytes = 0
-    for entry in entries:
-        size_bytes += entry.size_bytes
-        if not parts or len(parts[-1]) == PACKED or size_bytes > _PACKED_BYTES:
-            parts.append([])
-            size_bytes = entry.size_bytes
-        parts[-1].append(entry)
-    return [("" if not position else part[0].name, tuple(part)) for position, part in enumerate(parts)]
+def _are_too_large(sizes_bytes: Sequence[int]) -> bool:
+    return len(sizes_bytes) > 1 and sum(sizes_bytes) > PART_BYTES_MAX
+
+
+def pack_segments(entries: Sequence[Entry], *, is_begin: bool = True) -> Sequence[tuple[str, tuple[Entry, ...]]]:
+    """The entries divided into segments with room to grow: the first key and the entries of each.
+
+    `is_begin`: the index begins with these entries.
+    """
+    starts = _packed_starts(entry.size_bytes for entry in entries)
+    return [
+        ("" if is_begin and not start else entries[start].name, tuple(entries[start:end]))
+        for start, end in itertools.pairwise([*starts, len(entries)])
+    ]
+
+
+def count_segments(sizes_bytes: Sequence[int]) -> int:
+    """How many segments entries of these sizes are packed into; 0 if one manifest holds them."""
+    if len(sizes_bytes) <= INLINE_MAX and not _are_too_large(sizes_bytes):
+        return 0
+    return sum(1 for _ in _packed_starts(sizes_bytes))
+
+
+def _packed_starts(sizes_bytes: Iterable[int]) -> Iterator[int]:
+    """The position of the first entry of each packed segment."""
+    count = packed_bytes = 0
+    for position, size_bytes in enumerate(sizes_bytes):
+        packed_bytes += size_bytes
+        if not position or count == PACKED or packed_bytes > _PACKED_BYTES:
+            yield position
+            count, packed_bytes = 0, size_bytes
+        count += 1
 
 
 def split_key(entries: Sequence[Entry]) -> str:

@@ -84,7 +84,7 @@ class ObjectNames:
             if number >= len(scopes):
                 return
             scope = scopes[number]
-            for entry in (await read_page(self._lake, scope, last=None, wanted=None)).entries:
+            for entry in (await read_page(self._lake, scope, last=None, wanted=None, has_info=False)).entries:
                 match scope.collection:
                     case "catalogs":
                         scopes.append(Scope("schemas", entry.name))

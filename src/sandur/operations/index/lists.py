@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from sandur.catalog.aliases import Aliases
 from sandur.catalog.identifiers import Kind, Namespace
 from sandur.catalog.index import (
+    NO_INFO,
     SEGMENT_MAX,
     Entry,
     Manifest,
@@ -51,8 +52,9 @@ from sandur.storage.cell import Versioned, gather_all
 from sandur.storage.contract import Version
 
 READ_TRIES_MAX: Final = 4
-_LISTS_SHARE: Final = 1 / 32
-_CACHED_ENTRY_BYTES: Final = 16  # A reference: the entries belong to the index, which is cached too.
+LISTED_ENTRY_BYTES: Final = 336
+"""An entry without its info, with a name of ten letters."""
+_LISTS_SHARE: Final = 1 / 8
 
 Accepts = Callable[[Entry], bool]
 
@@ -129,6 +131,8 @@ class NamedScope(NamedTuple):
             name = names["name"] = self.aliases.child_name(self.keyed, entry.name)
             entry = replace(entry, name=name)
             names["full_name"] = ".".join((scope.catalog, *scope.levels, name))
+        if entry.info is NO_INFO:
+            return entry
         info = msgspec.json.decode(entry.info, type=dict[str, msgspec.Raw])
         info.update({key: msgspec.Raw(msgspec.json.encode(name)) for key, name in names.items() if key in info})
         return replace(entry, info=msgspec.Raw(msgspec.json.encode(info)))
@@ -158,15 +162,18 @@ async def read_page(
     last: str | None,
     wanted: int | None,
     accepts: Accepts = lambda _: True,
+    has_info: bool = True,
     cached_as: str = "",
 ) -> EntriesPage:
     """At most `wanted` entries (None: all) behind `last` that `accepts` admits.
 
-    With `cached_as`, a name for what `accepts` admits, a whole list is cached: while the index does not change, the
-    same object is returned. Pages follow the keys of containers; a whole list is sorted by their names.
+    A whole list without `has_info` has entries without their info, which is most of a list. With `cached_as`, a name
+    for what `accepts` admits, it has none either and is cached: while the index does not change, the same object is
+    returned. Pages follow the keys of containers; a
+    whole list is sorted by their names.
     """
     named = named_scope(lake, scope)
-    selection = _Selection(wanted, named.admits(accepts))
+    selection = _Selection(wanted, named.admits(accepts), has_info=has_info and not cached_as)
     return named.page(await _read_page_by_keys(lake.by_keys, named.keyed, last, selection, None, cached_as))
 
 
@@ -207,15 +214,23 @@ def _cached_page(lake: Lake, key: tuple[str, str], examined: _Examined, selectio
     versions, page = cache.get(key, (None, None))
     if page is None or versions != examined.versions:
         page = _page(examined.entries, selection, None)
-        cache.put(key, (examined.versions, page), _CACHED_ENTRY_BYTES * (len(page.entries) + 1))
+        cache.put(key, (examined.versions, page), LISTED_ENTRY_BYTES * (len(page.entries) + 1))
     return page
 
 
 class _Selection(NamedTuple):
-    """Which entries, and how many (None: all)."""
+    """Which entries, how many (None: all), and whether with their info. A page has few, and keeps it in any case."""
 
     wanted: int | None
     accepts: Accepts
+    has_info: bool
+
+    @property
+    def is_slim(self) -> bool:
+        return self.wanted is None and not self.has_info
+
+    def shown(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        return [entry.without_info for entry in entries] if self.is_slim else entries
 
     def count(self, entries: Sequence[Entry]) -> int:
         """How many entries are accepted; 0 if all are wanted."""
@@ -228,7 +243,7 @@ class _Selection(NamedTuple):
 
 def _page(entries: Sequence[Entry], selection: _Selection, bound: str | None) -> EntriesPage:
     """The page of the entries up to `bound`; None if they are all."""
-    accepted = [entry for entry in entries if selection.accepts(entry)]
+    accepted = selection.shown([entry for entry in entries if selection.accepts(entry)])
     if selection.wanted is not None and len(accepted) > selection.wanted:
         page = accepted[: selection.wanted]
         return EntriesPage(page, page[-1].name)
@@ -263,7 +278,9 @@ async def _read_segments(
     entries = list(entries_after(manifest.value.entries, last))  # Empty if there are segments.
     versions = [manifest.version]
     ids = _ids_from(manifest.value, last, None)
-    done, step = 0, len(known) or _segments_for(selection.wanted) or len(ids)
+    # Fewer segments are kept as they are: a list that is cached already needs no other entries.
+    is_long = len(ids) > READS_AT_ONCE_MAX
+    done, step = 0, len(known) or _segments_for(selection.wanted)
     count = selection.count(entries)
     while done < len(ids) and not selection.is_complete(count):
         some = ids[done : done + step]
@@ -275,16 +292,16 @@ async def _read_segments(
                 return None
             found = entries_after(part.value.entries, last)
             count += selection.count(found)
-            entries += found
+            entries += selection.shown(found) if is_long else found
             versions.append(part.version)
         done += len(some)
         step = min(2 * step, READS_AT_ONCE_MAX)
     return _Examined(entries, is_all=done == len(ids), versions=versions)
 
 
-def _segments_for(wanted: int | None) -> int | None:
-    """How many half-full segments a page needs, with the one that it begins in."""
-    return None if wanted is None else min(wanted // (SEGMENT_MAX // 2) + 2, READS_AT_ONCE_MAX)
+def _segments_for(wanted: int | None) -> int:
+    """How many half-full segments are read first: those of a page, with the one that it begins in."""
+    return READS_AT_ONCE_MAX if wanted is None else min(wanted // (SEGMENT_MAX // 2) + 2, READS_AT_ONCE_MAX)
 
 
 def _ids_from(manifest: Manifest, last: str | None, count: int | None) -> Sequence[str]:
@@ -295,11 +312,11 @@ def _ids_from(manifest: Manifest, last: str | None, count: int | None) -> Sequen
 
 def _probable_ids(lake: Lake, scope: Scope, manifest: Manifest, last: str | None, wanted: int | None) -> Sequence[str]:
     """The ids of the segments that a page needs, by what they had when they were read last."""
-    ids = _ids_from(manifest, last, None)
+    ids = _ids_from(manifest, last, READS_AT_ONCE_MAX)
     if wanted is None:
         return ids
     count = 0
-    for number, segment_id in enumerate(ids[:READS_AT_ONCE_MAX], start=1):
+    for number, segment_id in enumerate(ids, start=1):
         held = lake.index_segment(scope, segment_id).last_seen
         if held is None:
             count += SEGMENT_MAX // 2
@@ -307,7 +324,7 @@ def _probable_ids(lake: Lake, scope: Scope, manifest: Manifest, last: str | None
             count += len(entries_after(held.value.entries, last))
         if count > wanted:
             return ids[:number]
-    return ids[:READS_AT_ONCE_MAX]
+    return ids
 
 
 async def _read_records(lake: Lake, scope: Scope, last: str | None, selection: _Selection) -> EntriesPage:
@@ -326,7 +343,7 @@ async def _read_records(lake: Lake, scope: Scope, last: str | None, selection: _
         truth = await read_entries(lake, scope, some)
         existing = [entry for name in some if (entry := truth[name])]
         count += selection.count(existing)
-        entries += existing
+        entries += selection.shown(existing)
         done += len(some)
     return _page(entries, selection, None if done == len(names) else names[done - 1])._replace(is_fallback=True)
 
@@ -365,7 +382,7 @@ async def read_visible_page(
             (find_container(), prefetch(by_keys, keyed, last=last, wanted=wanted), read_authority(lake))
         )
         if authority is None:
-            selection = _Selection(wanted, named.admits(accepts))
+            selection = _Selection(wanted, named.admits(accepts), has_info=not cached_as)
             page = await _read_page_by_keys(by_keys, keyed, last, selection, seen, cached_as)
             if lake.names and _listed_versions(by_keys, keyed) != before:  # X2
                 await read_authority(lake)
@@ -378,7 +395,7 @@ async def read_visible_page(
         else:
             is_listed = _visible_to(viewer, accepts)
             listed_as = _listed_for(viewer, cached_as)
-        selection = _Selection(wanted, named.admits(is_listed))
+        selection = _Selection(wanted, named.admits(is_listed), has_info=not cached_as)
         page = await _read_page_by_keys(by_keys, keyed, last, selection, seen, listed_as)
         # A2: the grants and the entries were valid at one moment.
         if _listed_versions(by_keys, keyed) == before or await lake.store.are_current(

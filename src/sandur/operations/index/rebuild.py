@@ -7,9 +7,11 @@ makes the replacement lose.
 """
 
 import contextlib
+import hashlib
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.index import (
@@ -21,6 +23,7 @@ from sandur.catalog.index import (
     SegmentRef,
     Split,
     after_split,
+    count_segments,
     group_by_segment,
     is_full,
     names_scope,
@@ -44,6 +47,8 @@ READS_AT_ONCE_MAX: Final = 64
 MERGE_FACTOR: Final = 2
 """Segments are merged if at most one in this many is needed."""
 
+_NAMES_AT_ONCE: Final = 512
+"""A rebuild holds the entries of so many names; their segments are written in one round."""
 _ID_LENGTH: Final = 16
 
 
@@ -107,15 +112,49 @@ def segment_of(lake: Lake, scope: Scope, entries: tuple[Entry, ...], *, is_full:
     return Segment(scope=scope, updated_at_epoch_ms=lake.clock.now_ms(), entries=entries, split=split)
 
 
-async def write_segments(lake: Lake, scope: Scope, entries: Sequence[Entry]) -> tuple[SegmentRef, ...]:
-    """Write segments for these entries under fresh ids; readers find them once a manifest names them."""
-    parts = pack_segments(entries)
-    refs = tuple(SegmentRef(first, new_segment_id(lake)) for first, _ in parts)
-    await gather_all(
-        lake.index_segment(scope, ref.id).create(segment_of(lake, scope, part, is_full=False))
-        for ref, (_, part) in zip(refs, parts, strict=True)
-    )
-    return refs
+class IndexWriter:
+    """Writes an index whose entries come in order. It holds only those that do not fill a segment yet.
+
+    Segments get fresh ids: readers find them once a manifest names them.
+    """
+
+    def __init__(self, lake: Lake, scope: Scope) -> None:
+        self._lake, self._scope = lake, scope
+        self._refs: tuple[SegmentRef, ...] = ()
+        self._rest: tuple[Entry, ...] = ()
+
+    async def add(self, entries: tuple[Entry, ...]) -> None:
+        self._rest += entries
+        if needs_segments(self._rest):
+            *full, (_, rest) = pack_segments(self._rest, is_begin=not self._refs)
+            self._rest = rest
+            await self._write(full)
+
+    async def finish(self, *, expected: Expected) -> bool:
+        """Write the manifest; False if its swap is lost, and then nothing is left."""
+        if self._refs:
+            await self._write(pack_segments(self._rest, is_begin=False))
+            self._rest = ()
+        manifest = manifest_of(self._rest, self._refs, self._lake.clock.now_ms())
+        try:
+            await self._lake.index(self._scope).swap(manifest, expected=expected)
+        except SwapLost as lost:
+            if lost.is_definite:
+                await self.discard()
+            return False
+        return True
+
+    async def discard(self) -> None:
+        await gather_all(_remove(self._lake, self._scope, ref.id) for ref in self._refs)
+
+    async def _write(self, parts: Sequence[tuple[str, tuple[Entry, ...]]]) -> None:
+        lake, scope = self._lake, self._scope
+        refs = tuple(SegmentRef(first, new_segment_id(lake)) for first, _ in parts)
+        await gather_all(
+            lake.index_segment(scope, ref.id).create(segment_of(lake, scope, part, is_full=False))
+            for ref, (_, part) in zip(refs, parts, strict=True)
+        )
+        self._refs += refs
 
 
 async def swap_segment(
@@ -195,21 +234,19 @@ async def rebuild(lake: Lake, scope: Scope) -> None:
 
 async def replace_all(lake: Lake, scope: Scope, *, expected: Expected) -> bool:
     """Replace an index without segments that was at `expected` before the listing; False if the swap is lost."""
-    truth = await read_entries(lake, scope, await list_written_names(lake, scope))
-    return await write_index(lake, scope, tuple(entry for entry in truth.values() if entry), expected=expected)
+    names = await list_written_names(lake, scope)
+    writer = IndexWriter(lake, scope)
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        truth = await read_entries(lake, scope, names[start : start + _NAMES_AT_ONCE])
+        await writer.add(tuple(entry for entry in truth.values() if entry))
+    return await writer.finish(expected=expected)
 
 
 async def write_index(lake: Lake, scope: Scope, entries: tuple[Entry, ...], *, expected: Expected) -> bool:
     """Write a whole index, in segments if it is too large for one object; False if the swap is lost."""
-    refs = await write_segments(lake, scope, entries) if needs_segments(entries) else ()
-    manifest = manifest_of(() if refs else entries, refs, lake.clock.now_ms())
-    try:
-        await lake.index(scope).swap(manifest, expected=expected)
-    except SwapLost as lost:
-        if lost.is_definite:
-            await gather_all(_remove(lake, scope, ref.id) for ref in refs)
-        return False
-    return True
+    writer = IndexWriter(lake, scope)
+    await writer.add(entries)
+    return await writer.finish(expected=expected)
 
 
 async def _rebuild_segments(lake: Lake, scope: Scope, manifest: Versioned[Manifest]) -> bool:
@@ -227,19 +264,29 @@ async def _rebuild_segments(lake: Lake, scope: Scope, manifest: Versioned[Manife
 async def _replace_segments(lake: Lake, scope: Scope, manifest: Manifest, positions: Sequence[int]) -> Sequence[int]:
     """Replace the segments at these positions by current entries; returns the positions where the swap was lost."""
     refs = manifest.segments
-    found = await gather_all(read_segment(lake, scope, refs[position].id) for position in positions)
+    before: dict[int, Expected | None] = {}
+    async for position, segment in _segments_at(lake, scope, refs, positions):
+        is_sealed = isinstance(segment, Versioned) and segment.value.split
+        before[position] = None if is_sealed else expected_of(segment)
     names = group_by_segment(await list_written_names(lake, scope), refs)
     lost: list[int] = []
-    for position, segment in zip(positions, found, strict=True):
+    for position, expected in before.items():
         segment_id = refs[position].id
-        if isinstance(segment, Versioned) and segment.value.split:
-            await finish_split(lake, scope, segment_id, segment)
+        if expected is None:
+            await _finish_sealed(lake, scope, segment_id)
             continue
         truth = await read_entries(lake, scope, names.get(position, ()))
         entries = tuple(entry for entry in truth.values() if entry)
-        if not await swap_segment(lake, scope, segment_id, entries, expected=expected_of(segment)):
+        if not await swap_segment(lake, scope, segment_id, entries, expected=expected):
             lost.append(position)
     return lost
+
+
+async def _finish_sealed(lake: Lake, scope: Scope, segment_id: str) -> None:
+    """Complete the split of a segment that was sealed. It never changes, but may be removed."""
+    sealed = await read_segment(lake, scope, segment_id)
+    if isinstance(sealed, Versioned):
+        await finish_split(lake, scope, segment_id, sealed)
 
 
 class RebuiltIndex(NamedTuple):
@@ -261,57 +308,86 @@ async def rebuild_and_merge(lake: Lake, scope: Scope) -> RebuiltIndex:
     await rebuild(lake, scope)
     await merge_segments(lake, scope)
     after, segments = await _content(lake, scope)
-    return RebuiltIndex(before == after, len(after or ()), segments_before, segments)
+    return RebuiltIndex(before == after, after[0] if after else 0, segments_before, segments)
 
 
 async def merge_segments(lake: Lake, scope: Scope) -> bool:
     """Replace many segments by few, without a listing; False if there is no need, or the index changes meanwhile.
 
-    Every segment is sealed first at the version that was read, as for a split. A later update finds a sealed segment
-    and splits it; an earlier one makes the sealing lose. Either way the swap of the manifest is lost too, so no update
-    is missing from the merged segments.
+    Every segment is sealed at the version that was read, as for a split, before its entries are written again. A later
+    update finds a sealed segment and splits it; an earlier one makes the sealing lose. Either way the swap of the
+    manifest is lost too, so no update is missing from the merged segments.
     """
     manifest = await read_manifest(lake, scope)
-    if not isinstance(manifest, Versioned):
+    if not isinstance(manifest, Versioned) or not await _can_be_merged(lake, scope, manifest.value.segments):
         return False
     refs = manifest.value.segments
-    segments = await _segments(lake, scope, refs)
-    values = _sealed_values(lake, refs, segments) if segments else None
-    if segments is None or values is None:
-        return False
-    entries = tuple(entry for segment in segments for entry in segment.value.entries)
-    if needs_segments(entries) and len(pack_segments(entries)) * MERGE_FACTOR > len(refs):
-        return False
-    sealed: list[tuple[str, Versioned[Segment]]] = []
-    for ref, segment, value in zip(refs, segments, values, strict=True):
-        try:
-            sealed.append((ref.id, await lake.index_segment(scope, ref.id).swap(value, expected=segment.version)))
-        except SwapLost:
+    writer, sealed = IndexWriter(lake, scope), 0
+    async for position, segment in _segments_at(lake, scope, refs, range(len(refs))):
+        cut = _cut(refs, position, segment)
+        if cut is None or not isinstance(segment, Versioned):
             break
-    if len(sealed) == len(refs) and await write_index(lake, scope, entries, expected=manifest.version):
+        split = Split(cut, new_segment_id(lake), new_segment_id(lake))
+        cell = lake.index_segment(scope, refs[position].id)
+        if not await cell.try_swap(replace(segment.value, split=split), expected=segment.version):
+            break
+        sealed += 1
+        await writer.add(segment.value.entries)
+    if sealed < len(refs):
+        await writer.discard()
+    elif await writer.finish(expected=manifest.version):
         await gather_all(_remove(lake, scope, ref.id) for ref in refs)
         return True
-    for segment_id, held in sealed:
-        await finish_split(lake, scope, segment_id, held)
+    for ref in refs[:sealed]:
+        await _finish_sealed(lake, scope, ref.id)
     return False
 
 
-async def _content(lake: Lake, scope: Scope) -> tuple[Sequence[tuple[str, str, str, str]] | None, int]:
-    """The identities of the entries and the number of segments; None if the index is damaged or changing.
+async def _can_be_merged(lake: Lake, scope: Scope, refs: Sequence[SegmentRef]) -> bool:
+    """Whether every segment can be sealed, and far fewer segments are enough."""
+    sizes_bytes: list[int] = []
+    async for position, segment in _segments_at(lake, scope, refs, range(len(refs))):
+        if not isinstance(segment, Versioned) or _cut(refs, position, segment) is None:
+            return False
+        sizes_bytes += [entry.size_bytes for entry in segment.value.entries]
+    return bool(refs) and count_segments(sizes_bytes) * MERGE_FACTOR <= len(refs)
 
-    A missing index has no entries: most namespaces have no children, and no index of them.
+
+def _cut(refs: Sequence[SegmentRef], position: int, segment: Versioned[Segment] | Broken | None) -> str | None:
+    """Where a writer that finds the segment sealed splits it; None if it is sealed already, or cannot be split."""
+    if not isinstance(segment, Versioned) or segment.value.split:
+        return None
+    entries = segment.value.entries
+    cut = split_key(entries) if len(entries) > 1 else f"{refs[position].first}\x00"
+    is_last = position == len(refs) - 1
+    return cut if is_last or cut < refs[position + 1].first else None
+
+
+async def _content(lake: Lake, scope: Scope) -> tuple[tuple[int, str] | None, int]:
+    """The number of entries with a hash of their identities, and the number of segments.
+
+    None if the index is damaged or changing. A missing index has no entries: most namespaces have no children, and no
+    index of them.
     """
     manifest = await read_manifest(lake, scope)
-    if manifest is None:
-        return [], 0
-    if not isinstance(manifest, Versioned):
+    if isinstance(manifest, Broken):
         return None, 0
-    refs = manifest.value.segments
-    segments = await _segments(lake, scope, refs)
-    if segments is None:
-        return None, len(refs)
-    entries = [*manifest.value.entries, *(entry for segment in segments for entry in segment.value.entries)]
-    return [(entry.name, entry.kind, entry.uuid, entry.format) for entry in entries], len(refs)
+    count, identities = 0, hashlib.sha256()
+    refs = manifest.value.segments if manifest else ()
+    for entry in manifest.value.entries if manifest else ():
+        count += 1
+        identities.update(_identity(entry))
+    async for _, segment in _segments_at(lake, scope, refs, range(len(refs))):
+        if not isinstance(segment, Versioned):
+            return None, len(refs)
+        for entry in segment.value.entries:
+            count += 1
+            identities.update(_identity(entry))
+    return (count, identities.hexdigest()), len(refs)
+
+
+def _identity(entry: Entry) -> bytes:
+    return msgspec.json.encode((entry.name, entry.kind, entry.uuid, entry.format))
 
 
 async def find_names(lake: Lake, scope: Scope, uuid: str) -> Sequence[str]:
@@ -319,31 +395,24 @@ async def find_names(lake: Lake, scope: Scope, uuid: str) -> Sequence[str]:
     manifest = await read_manifest(lake, scope)
     if not isinstance(manifest, Versioned):
         return ()  # It will be rebuilt from the records.
-    segments = await _segments(lake, scope, manifest.value.segments) or ()
-    entries = [*manifest.value.entries, *(entry for segment in segments for entry in segment.value.entries)]
-    return [entry.name for entry in entries if entry.uuid == uuid]
+    names = [entry.name for entry in manifest.value.entries if entry.uuid == uuid]
+    refs = manifest.value.segments
+    async for _, segment in _segments_at(lake, scope, refs, range(len(refs))):
+        if not isinstance(segment, Versioned):
+            return ()
+        names += [entry.name for entry in segment.value.entries if entry.uuid == uuid]
+    return names
 
 
-async def _segments(lake: Lake, scope: Scope, refs: Sequence[SegmentRef]) -> list[Versioned[Segment]] | None:
-    """All segments; None if one of them is missing or damaged."""
-    found = await gather_all(read_segment(lake, scope, ref.id) for ref in refs)
-    held = [segment for segment in found if isinstance(segment, Versioned)]
-    return held if len(held) == len(refs) else None
-
-
-def _sealed_values(
-    lake: Lake, refs: Sequence[SegmentRef], segments: Sequence[Versioned[Segment]]
-) -> list[Segment] | None:
-    """The segments with the split for a writer that finds them sealed; None if one is sealed, or cannot be split."""
-    ends = [ref.first for ref in refs[1:]]
-    sealed: list[Segment] = []
-    for at, (ref, segment) in enumerate(zip(refs, segments, strict=True)):
-        entries = segment.value.entries
-        cut = split_key(entries) if len(entries) > 1 else f"{ref.first}\x00"
-        if segment.value.split or (at < len(ends) and cut >= ends[at]):
-            return None
-        sealed.append(replace(segment.value, split=Split(cut, new_segment_id(lake), new_segment_id(lake))))
-    return sealed
+async def _segments_at(
+    lake: Lake, scope: Scope, refs: Sequence[SegmentRef], positions: Sequence[int]
+) -> AsyncIterator[tuple[int, Versioned[Segment] | Broken | None]]:
+    """The segments at these positions, a few at a time: an index can be larger than the memory of a server."""
+    for start in range(0, len(positions), READS_AT_ONCE_MAX):
+        some = positions[start : start + READS_AT_ONCE_MAX]
+        parts = await read_segments(lake, scope, [refs[position].id for position in some])
+        for position in some:
+            yield position, parts[refs[position].id]
 
 
 async def rebuild_all(lake: Lake, catalog: str | None = None) -> AsyncIterator[tuple[Scope, SandurError | None]]:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from sandur.catalog.identifiers import Identifier, Kind, Namespace
-from sandur.catalog.index import names_scope
+from sandur.catalog.index import Entry, names_scope
 from sandur.errors import BadRequest, NotFound
 from sandur.extras import LazyModule
 from sandur.iceberg.requests import (
@@ -27,7 +27,7 @@ from sandur.iceberg.scan.requests import decode_scan_request
 from sandur.operations.caches import BytesLruCache
 from sandur.operations.credentials import table_access
 from sandur.operations.credentials.table_access import NO_ACCESS, Delegated
-from sandur.operations.index.lists import list_names
+from sandur.operations.index.lists import LISTED_ENTRY_BYTES, list_names
 from sandur.operations.lake import Lake
 from sandur.operations.tables import documents as operations
 from sandur.operations.tables import history, reports
@@ -80,13 +80,15 @@ _CACHED_LISTS_MAX: Final = 1_000
 _CACHED_SHARE: Final = 1 / 8
 
 
-def _list_bodies(lake: Lake) -> BytesLruCache[tuple[str, str, int], tuple[object, bytes]]:
+def _list_bodies(lake: Lake) -> BytesLruCache[tuple[str, str, int], tuple[Sequence[Entry], bytes]]:
     """The entries and the body of whole lists, by the kind, the namespace, and the entries.
 
     Callers that see different tables have different entries, each with an id of their own.
     """
     return BytesLruCache(
-        lake.cache_bytes(_CACHED_SHARE), entries_max=_CACHED_LISTS_MAX, size_of=lambda cached: len(cached[1])
+        lake.cache_bytes(_CACHED_SHARE),
+        entries_max=_CACHED_LISTS_MAX,
+        size_of=lambda cached: len(cached[1]) + LISTED_ENTRY_BYTES * len(cached[0]),
     )
 
 
