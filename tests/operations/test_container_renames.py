@@ -9,7 +9,9 @@ import pytest
 
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.index import names_scope
+from sandur.catalog.maintenance.policies import PolicyEdit
 from sandur.catalog.records import Request
+from sandur.catalog.security.grants import GrantChange
 from sandur.catalog.security.privileges import Needs
 from sandur.errors import NotFound, SandurError
 from sandur.operations.access import Security, with_current_names
@@ -19,12 +21,16 @@ from sandur.operations.containers.namespaces import create_namespace, namespace_
 from sandur.operations.containers.rename import rename_catalog, rename_namespace
 from sandur.operations.index.lists import list_names
 from sandur.operations.lake import Lake
+from sandur.operations.policies import change_policy, load_policy
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.documents import LoadedTable, load_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.undrop import undrop
 from sandur.operations.transactions.coordinator import commit_transaction
+from sandur.operations.unity.governance import change_tags, load_governance
+from sandur.operations.unity.grants import load_grants, update_grants
+from sandur.operations.unity.owners import change_owner
 from sandur.server import needs
 from sandur.storage.contract import ObjectStore
 from sandur.storage.memory import MemoryStore
@@ -409,6 +415,46 @@ async def create_namespace_again(lake: Lake) -> None:
 
 
 # What it costs, and what follows.
+
+
+async def _governed(lake: Lake) -> object:
+    shown = await load_governance(lake, "table", "main.n.t")
+    grants = await load_grants(lake, "table", "main.n.t")
+    return shown.tags, shown.owner, grants, (await load_policy(lake, "table", "main.n.t")).values
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lake: change_tags(lake, "table", "main.n.t", request("x"), set_={"k": "v"}),
+        lambda lake: change_owner(lake, "table", "main.n.t", "ann", request("x")),
+        lambda lake: update_grants(lake, "table", "main.n.t", [GrantChange("everyone", add=("SELECT",))], request("x")),
+        lambda lake: change_policy(lake, "table", "main.n.t", PolicyEdit(set={"mode": "run"}), request("x")),
+    ],
+    ids=["tags", "owner", "grants", "policy"],
+)
+async def test_a_server_that_does_not_know_a_rename_changes_what_has_the_name_now(
+    change: Callable[[Lake], Awaitable[object]],
+) -> None:
+    """X1, without a caller too: another namespace has the name by now, with another table."""
+    cluster = Cluster(1)
+    await cluster.set_up()
+    stale, other = cluster.quiet(), cluster.quiet()
+    assert await loads(stale, NT)
+    untouched = await asked(other, _governed)
+    await asked(other, renaming(N, "m", request("rename")), is_read=False)
+    await asked(other, create_namespace_again, is_read=False)
+    await asked(other, lambda lake: create_table(lake, N, table("t"), request("again")), is_read=False)
+
+    await asked(stale, change, is_read=False)
+    await stale.background.drain()
+
+    after = cluster.quiet()
+    assert await asked(after, _governed) != untouched
+    await asked(after, lambda lake: drop_name(lake, NT, kind="table", request=request("drop t")), is_read=False)
+    await asked(after, lambda lake: drop_namespace(lake, N, request("drop n")), is_read=False)
+    await asked(after, lambda lake: rename_namespace(lake, M, "n", request("back")), is_read=False)
+    assert await asked(after, _governed) == untouched
 
 
 async def test_a_warm_load_of_a_renamed_table_costs_one_round_and_one_read_more() -> None:

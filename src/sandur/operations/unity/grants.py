@@ -30,7 +30,7 @@ from sandur.catalog.security.manifest import Authority, Caller
 from sandur.catalog.security.privileges import Chain, Link, SecurableType
 from sandur.catalog.security.users import user_not_found
 from sandur.errors import Busy, Incomplete, Invalid, NotFound, Unavailable
-from sandur.operations.access import Security, catalog_chain, may_see, name_chain, require
+from sandur.operations.access import Security, catalog_chain, check_names, may_see, name_chain, require
 from sandur.operations.containers.catalogs import ensure_catalog, load_catalog
 from sandur.operations.containers.records import catalog_not_found
 from sandur.operations.delta.tables import table_not_found
@@ -239,8 +239,10 @@ def _own_id(request: Request, name: str) -> str | None:
 async def find_target(lake: Lake, authority: Authority, securable_type: SecurableType, full_name: str) -> Target:
     """The securable of that name; NotFound for the first part of the name that is missing or hidden.
 
-    The records are read now, so that an owner who has just changed counts (A12).
+    The records are read now, so that an owner who has just changed counts (A12). Raises Renamed if the authority has
+    other names of containers than the request (X1).
     """
+    check_names(lake, authority)
     match securable_type:
         case "metastore":
             id_ = authority.manifest.metastore_id or await metastore_id(lake)
