@@ -126,3 +126,5 @@ async def test_the_plan_takes_requests_up_and_assumes_one_for_a_dry_run(cluster:
     assert list(planned.requests) == [asked.uuid]
     assert {one.health.name for one in assumed.plan.work} == {"other"}
     assert assumed.requests == {}
+    assert planned.tables == {asked.uuid: True, found.uuid: True}
+    assert assumed.tables == {asked.uuid: False, found.uuid: True}

@@ -92,6 +92,20 @@ def test_what_waits_keeps_the_time_since_which_it_waits_until_it_is_done_or_not_
     assert _past(run_end(third, plan, done, now_ms=0), "compaction") is None
 
 
+def test_only_tables_that_exist_and_still_need_something_wait_or_fail() -> None:
+    plan = _run(_plan())
+    failed = [_ended(plan, "compaction", OperationResult(state="failed"), now_ms=_NOW)]
+    before = run_end(NO_END, plan, failed, now_ms=_NOW)
+    next_run = RunPlan(run="2", started_ms=_NOW)
+
+    def left(tables: dict[str, bool] | None) -> tuple[int, int]:
+        end = run_end(before, next_run, [], now_ms=_NOW, tables=tables)
+        return end.failing, end.backlog
+
+    assert left(None) == left({"u1": False}) == (1, 2)
+    assert left({"u1": True}) == left({"u2": True}) == left({}) == (0, 0)
+
+
 def test_work_at_intervals_remembers_when_it_was_done() -> None:
     plan = _run(_plan())
 

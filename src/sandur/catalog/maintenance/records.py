@@ -7,6 +7,7 @@ begins and again when it ends: a run that died is recognized by the missing end,
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, Literal
 
 import msgspec
@@ -203,12 +204,21 @@ def ended_record(
     return replace(record, **fields, ended_ms=now_ms, settled_by=settled_by)
 
 
-def run_end(before: RunEnd, plan: RunPlan, ended: Sequence[OperationRecord], *, now_ms: int) -> RunEnd:
+def run_end(
+    before: RunEnd,
+    plan: RunPlan,
+    ended: Sequence[OperationRecord],
+    *,
+    now_ms: int,
+    tables: Mapping[str, bool] | None = None,
+) -> RunEnd:
     """What the run after this one must know: `before` is the end of the previous run, `ended` what this one did.
 
-    A table that this run did not look at keeps its pasts.
+    `tables` are the ids of all tables, and whether this run looked at what they need; None if that is not known. A
+    table that this run did not look at keeps its pasts; one that is gone does not.
     """
-    pasts = _with_waiting(before, plan)
+    pasts = _with_waiting(before, plan, {uuid for uuid, is_seen in (tables or {}).items() if is_seen})
+    pasts = {key: past for key, past in pasts.items() if tables is None or past.uuid in tables}
     for record in ended:
         before_it = pasts.get((record.uuid, record.operation))
         pasts[record.uuid, record.operation] = _past_after(before_it, record)
@@ -223,11 +233,13 @@ def run_end(before: RunEnd, plan: RunPlan, ended: Sequence[OperationRecord], *, 
     )
 
 
-def _with_waiting(before: RunEnd, plan: RunPlan) -> dict[tuple[str, Operation], PastRecord]:
+def _with_waiting(
+    before: RunEnd, plan: RunPlan, looked_at: AbstractSet[str]
+) -> dict[tuple[str, Operation], PastRecord]:
     """What was known before, and since when each operation waits that this run found due."""
     pasts = {(one.uuid, one.operation): one for one in before.pasts}
     seen = {one.uuid for one in plan.operations} | {one.uuid for one in plan.skipped if one.operation is not None}
-    seen -= {one.uuid for one in plan.skipped if one.operation is None}
+    seen = (seen - {one.uuid for one in plan.skipped if one.operation is None}) | looked_at
     waiting: set[tuple[str, Operation]] = {(one.uuid, one.operation) for one in plan.operations}
     waiting |= {(one.uuid, one.operation) for one in plan.skipped if one.operation is not None}
     for uuid, operation in waiting | pasts.keys():
@@ -235,8 +247,8 @@ def _with_waiting(before: RunEnd, plan: RunPlan) -> dict[tuple[str, Operation], 
         if (uuid, operation) in waiting:
             due_ms = plan.started_ms if past.due_since_ms is None else past.due_since_ms
             pasts[uuid, operation] = replace(past, due_since_ms=due_ms)
-        elif uuid in seen:  # It was looked at, and needs this no more.
-            pasts[uuid, operation] = replace(past, due_since_ms=None)
+        elif uuid in seen:  # It was looked at, and needs this no more: nothing is left to fail.
+            pasts[uuid, operation] = PastRecord(uuid=uuid, operation=operation, done_ms=past.done_ms)
     return pasts
 
 

@@ -24,7 +24,8 @@ HEALTH_COLUMNS: Final = (*_COLUMNS, "needs_json", "benefit")
 class PlannedRun(NamedTuple):
     """A plan with what it was made of. `published_ms` is 0 if no health was published yet.
 
-    `requests` are the open requests for tables of the plan, by the uuid of the table.
+    `requests` are the open requests for tables of the plan, by the uuid of the table. `tables` are the ids of all
+    measured tables, and whether the plan looked at what they need; None if no health is published.
     """
 
     plan: Plan
@@ -32,6 +33,7 @@ class PlannedRun(NamedTuple):
     before: RunEnd
     published_ms: int
     requests: Mapping[str, MaintenanceRequest] = {}
+    tables: Mapping[str, bool] | None = None
 
 
 def state_of(row: Mapping[str, Any], past: Mapping[Operation, Past] | None = None) -> TableState:
@@ -59,7 +61,8 @@ async def plan_run(
         (_last_end(lake, before), _requests(lake, is_assumed=is_requested), published.manifest())
     )
     before, opened = found, {one.uuid: one for one in requests if one.is_open}
-    table = within_name(await published.table(manifest, "table_health", _COLUMNS), within)
+    whole = await published.table(manifest, "table_health", _COLUMNS)
+    table = within_name(whole, within)
     pasts: dict[str, dict[Operation, Past]] = {}
     for one in before.pasts:
         pasts.setdefault(one.uuid, {})[one.operation] = one.past()
@@ -82,7 +85,12 @@ async def plan_run(
     plan = plan._replace(skipped=[*plan.skipped, *refused])
     by_uuid = {one.health.uuid: one for one in states}
     taken = {uuid: opened[uuid] for uuid in opened.keys() & by_uuid.keys()}
-    return PlannedRun(plan, by_uuid, before, manifest.published_ms, taken)
+    refused_ids = {one.health.uuid for one in plan.skipped if one.operation is None}
+    # A policy that only reports has nothing that waits or fails.
+    looked_at = {uuid for uuid, one in by_uuid.items() if uuid not in refused_ids or one.merged.policy.mode == "report"}
+    is_known = "table_health" in manifest.datasets
+    tables = {uuid: uuid in looked_at for uuid in whole["uuid"].to_pylist()} if is_known else None
+    return PlannedRun(plan, by_uuid, before, manifest.published_ms, taken, tables)
 
 
 async def _requests(lake: Lake, *, is_assumed: bool) -> Sequence[MaintenanceRequest]:

@@ -12,6 +12,7 @@ from sandur.catalog.maintenance.policies import Policy
 from sandur.catalog.maintenance.records import (
     OperationRecord,
     OperationResult,
+    RunEnd,
     RunPlan,
     SkippedRecord,
     planned_records,
@@ -64,7 +65,7 @@ def run(context: JobContext) -> JobReport:
         ended = _carry_out(context, planned)
     else:
         ended = ()
-        _end_requests(context, planned, ended)
+        _end_without_work(context, planned)
     refused = _publish(context, publication)
     by_state = {f"operations_{state}": sum(one.state == state for one in ended) for state in _STATES}
     saved = sum((one.before.files or 0) - (one.after.files or 0) for one in ended if one.state == "done")
@@ -119,9 +120,23 @@ def _carry_out(context: JobContext, planned: PlannedRun) -> Sequence[OperationRe
         try:
             return runner.run(_tables(planned, plan))
         finally:
-            end = run_end(planned.before, plan, runner.ended, now_ms=context.clock.now_ms())
-            context.wait(records.write_end(end))
+            context.wait(records.write_end(_end(context, planned, plan, runner.ended)))
             _end_requests(context, planned, runner.ended)
+
+
+def _end_without_work(context: JobContext, planned: PlannedRun) -> None:
+    """Write a run only if it has something to tell the next one, such as that a table is gone."""
+    plan = RunPlan(run=context.run_id, started_ms=context.clock.now_ms(), skipped=skipped_records(planned.plan.skipped))
+    end = _end(context, planned, plan, ())
+    if end.pasts != planned.before.pasts:
+        records = RunRecords(context.lake, context.run_id)
+        context.wait(records.write_plan(plan))
+        context.wait(records.write_end(end))
+    _end_requests(context, planned, ())
+
+
+def _end(context: JobContext, planned: PlannedRun, plan: RunPlan, ended: Sequence[OperationRecord]) -> RunEnd:
+    return run_end(planned.before, plan, ended, now_ms=context.clock.now_ms(), tables=planned.tables)
 
 
 def _end_requests(context: JobContext, planned: PlannedRun, ended: Sequence[OperationRecord]) -> None:
@@ -212,7 +227,8 @@ def _publish(context: JobContext, publication: Publication) -> Sequence[str]:
     before = publication.dataset(MAINTENANCE)
     known = frozenset(row.run for row in publication.read(MAINTENANCE).select("run").distinct().collect())
     runs = [one for one in context.wait(list_runs(context.lake)) if one.is_over and one.run not in known]
-    rows = [row for one in runs for row in context.wait(_rows(context, one))]
+    by_run = {one.run: context.wait(_rows(context, one)) for one in runs}
+    rows = [row for found in by_run.values() for row in found]
     if rows:
         new = context.spark.createDataFrame(pa.Table.from_pylist(rows, schema=MAINTENANCE.plain_arrow_schema))
         total = len(rows)
@@ -222,6 +238,7 @@ def _publish(context: JobContext, publication: Publication) -> Sequence[str]:
         files = publication.write(new.coalesce(-(-total // ROWS_PER_FILE_MAX)), MAINTENANCE)
         publication.publish({MAINTENANCE.name: DatasetUpdate(files, {}, appends=not before.is_scattered)})
     ended_before_ms = context.clock.now_ms() - seconds_of(context.settings.report_retention) * 1_000
+    known |= {run for run, found in by_run.items() if not found}
     context.wait(remove_runs(context.lake, ended_before_ms=ended_before_ms, published=known))
     return system_tables.refresh(context, publication.manifest, (MAINTENANCE,))
 
