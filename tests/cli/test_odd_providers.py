@@ -95,6 +95,8 @@ async def test_a_code_expires_when_the_provider_said(provider: Provider) -> None
         ((400, b"<html>"), Unauthenticated, "status 400"),
         ((503, b""), Unavailable, "status 503"),
         ((200, b"<html>"), Unavailable, "not valid"),
+        ((200, b'{"a":' + b"[" * 3_000), Unavailable, "not valid"),
+        ((400, b'{"a":' + b"[" * 3_000), Unauthenticated, "status 400"),
     ],
 )
 async def test_a_refusal_of_the_provider_is_passed_on(

@@ -1,15 +1,23 @@
 """Owner, tags, and who created and changed what: kept by the catalog and the same in both protocols."""
 
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import httpx
 import pytest
 
+from sandur.catalog.identifiers import Namespace
+from sandur.storage.contract import ObjectStore
+from sandur.storage.layout import Layout
+from sandur.storage.memory import MemoryStore
+from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.server.conftest import Catalogs
 from tests.server.logins import PRINCIPALS, SECURED, bearer
 from tests.server.requests import create_table, create_view, rename, set_properties
 from tests.server.unity.client import UNITY
 
+Answer = TypeVar("Answer")
 TAGS = "/api/sandur/v1/tags"
 T = "/v1/namespaces/ns/tables/t"
 WHERE = {"catalog_name": "main", "schema_name": "ns"}
@@ -171,3 +179,44 @@ async def test_tags_need_the_right_to_manage_and_are_hidden_with_their_securable
 
     assert (hidden, shown, refused) == ([404, 404], 200, 403)
     assert (changed["tags"], changed["owner"], changed["created_by"]) == ({"a": "b"}, "admin", "admin")
+
+
+class RemakingStore(WrappingStore):
+    """Calls `remake` after the first read of an object; reads of it follow one another."""
+
+    def __init__(self, inner: ObjectStore, key: str) -> None:
+        super().__init__(inner)
+        self._key = key
+        self._lock = asyncio.Lock()
+        self.remake: Callable[[], Awaitable[None]] | None = None
+
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[Answer]]) -> Answer:
+        if call.key != self._key or call.is_write:
+            return await perform()
+        async with self._lock:
+            found = await perform()
+            if remake := self.remake:
+                self.remake = None
+                await remake()
+            return found
+
+
+async def test_a_schema_that_is_made_again_meanwhile_shows_nothing_of_itself(catalogs: Catalogs) -> None:
+    """A4: what is shown is what was authorized, also if another one gets its name between two reads."""
+    inner = MemoryStore()
+    store = RemakingStore(inner, Layout("default", "default").namespace(Namespace("main", ("ns",))))
+    client, other = await catalogs.open(store), await catalogs.open(inner)
+    await other.post("/v1/namespaces", json={"namespace": ["ns"], "properties": {"comment": "old"}})
+    await client.get(f"{TAGS}/schema/main.ns")
+
+    async def remake() -> None:
+        (await other.delete("/v1/namespaces/ns")).raise_for_status()
+        made = {"namespace": ["ns"], "properties": {"comment": "of another one"}}
+        (await other.post("/v1/namespaces", json=made)).raise_for_status()
+
+    store.remake = remake
+    during = await client.get(f"{TAGS}/schema/main.ns")
+    after = await tags(client, "schema/main.ns")
+
+    assert during.status_code == 404, during.text
+    assert after["comment"] == "of another one"

@@ -145,7 +145,7 @@ async def test_keys_are_used_for_ten_minutes(oidc: OidcProvider, catalogs: Catal
     assert oidc.fetches().jwks == 2
 
 
-@pytest.mark.parametrize("how", ["error", "garbage", "empty", "disconnect"])
+@pytest.mark.parametrize("how", ["error", "garbage", "deep", "empty", "disconnect"])
 async def test_keys_survive_a_bounded_outage(oidc: OidcProvider, catalogs: Catalogs, how: Outage) -> None:
     clock = ShiftedClock()
     server = await catalogs.open_with(accepting(oidc), clock=clock)

@@ -25,7 +25,7 @@ _VERIFIER: Final = "a verifier that is known only to its client".replace(" ", "-
 _SECONDS_MAX: Final = 60
 
 Algorithm = Literal["RS256", "PS256", "ES256", "EdDSA"]
-Outage = Literal["error", "garbage", "empty", "disconnect", "hang"]
+Outage = Literal["error", "garbage", "deep", "empty", "disconnect", "hang"]
 """How an endpoint fails: status 503, no JSON, no keys, a closed connection, or no answer at all."""
 
 

@@ -1,5 +1,7 @@
 """Forms that try to break out of the pages, and changes whose outcome is unknown."""
 
+import subprocess
+from pathlib import Path
 from typing import Final, TypeVar
 
 import httpx
@@ -11,7 +13,7 @@ from sandur.storage.memory import MemoryStore
 from tests.fakes.failing_store import FailingStore
 from tests.server.conftest import Catalogs
 from tests.ui.browsers import Browser, Page
-from tests.ui.scene import EVIL, forms, make_scene
+from tests.ui.scene import EVIL, LEVEL, TABLE, forms, make_scene, segment
 from tests.ui.test_every_page import check_frame, check_headers, check_safe
 
 T = TypeVar("T")
@@ -46,6 +48,43 @@ async def test_no_value_of_any_form_breaks_out(catalogs: Catalogs) -> None:
             check(preview, link)
 
     assert {route.path for route in ACTION_ROUTES} == links.keys()
+
+
+async def test_a_command_that_a_page_shows_runs_nothing_else(catalogs: Catalogs, tmp_path: Path) -> None:
+    """People copy commands into a shell, and others choose the names in them."""
+    store = MemoryStore()
+    browser = Browser(await catalogs.open(store, deliveries=False))
+    scene = await make_scene(browser.client, store)
+    pages = [await browser.open(path) for path in scene.pages()]
+    gone = (await browser.client.get("/api/sandur/v1/dropped?catalog=main")).json()["dropped"][0]["uuid"]
+    pages.append(await browser.open(f"/ui/id/{gone}"))
+    links = list((await forms(browser.client, scene)).values())
+    links += [f"/ui/actions/{one}/main/{segment(LEVEL)}/{segment(TABLE)}" for one in ("restore", "create-ref")]
+    values = {"principal": f"a {EVIL}", "add": "SELECT", "remove": "MODIFY", "ref": f"r {EVIL}", "snapshot": "1"}
+    for link in links:
+        form = await browser.open(link)
+        pages.append(form)
+        if list(form.tree.every("form", method="post")):
+            renames = {"name": f"b {EVIL}"} if "/rename" in link else {}
+            known = {name: value for name, value in {**values, **renames}.items() if name in form.fields()}
+            pages.append(await browser.send(form, **known))
+    shown = {code.text for page in pages for tag in ("pre", "code") for code in page.tree.every(tag)}
+
+    commands = {one for one in shown if one.startswith("sandur ")}
+    words = {one: words_in_a_shell(one, tmp_path) for one in commands}
+
+    assert {one.split()[1] for one in commands} >= {"drop", "undrop", "rename", "rollback", "tag", "maintain", "grant"}
+    assert [one for one in commands if EVIL in one and not any(EVIL in word for word in words[one])] == []
+    assert [one for one in commands if "<script>" in one and EVIL not in "".join(words[one])] == []
+
+
+def words_in_a_shell(command: str, folder: Path) -> list[str]:
+    """The words that a shell passes to `sandur`."""
+    script = f"sandur() {{ printf '%s\\0' \"$@\"; }}\n{command}"
+    run = subprocess.run(["/bin/sh", "-c", script], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert (run.returncode, run.stderr) == (0, ""), (command, run.stderr)
+    assert list(folder.iterdir()) == []
+    return run.stdout.split("\0")[:-1]
 
 
 async def test_an_address_cannot_fill_in_what_confirms(client: httpx.AsyncClient) -> None:

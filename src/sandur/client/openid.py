@@ -16,6 +16,7 @@ import msgspec
 from sandur.client.callback import listening
 from sandur.clock import Clock
 from sandur.errors import BadRequest, Unauthenticated, Unavailable
+from sandur.splicing import NOT_JSON
 
 _DISCOVERY: Final = "/.well-known/openid-configuration"
 _DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"
@@ -216,7 +217,7 @@ class Provider(NamedTuple):
             raise Unavailable(f"identity provider {self.issuer.issuer}: status {answer.status_code}; try again later")
         try:
             problem = msgspec.json.decode(answer.content, type=_OAuthError)
-        except msgspec.DecodeError:
+        except NOT_JSON:
             problem = _OAuthError(f"status {answer.status_code}")
         if problem.error in {"authorization_pending", "slow_down"}:
             raise _Pending(slower=problem.error == "slow_down")
@@ -276,7 +277,7 @@ def _audiences(token: str) -> tuple[str, ...]:
     try:
         payload = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
         found = msgspec.json.decode(payload, type=dict[str, object]).get("aud")
-    except (binascii.Error, msgspec.DecodeError):
+    except (binascii.Error, *NOT_JSON):
         return ()
     listed = found if isinstance(found, list) else [found]
     return tuple(one for one in listed if isinstance(one, str))
@@ -294,5 +295,5 @@ def _refusal(issuer: str, problem: _OAuthError) -> str:
 def _decode(data: bytes, wanted: type[T], issuer: str) -> T:
     try:
         return msgspec.json.decode(data, type=wanted)
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise Unavailable(f"identity provider {issuer}: an answer that is not valid: {error}") from error

@@ -114,6 +114,7 @@ function start() {
 const BROKEN = {
   error: (response) => response.writeHead(503).end('out of order'),
   garbage: (response) => response.writeHead(200, { 'content-type': 'application/json' }).end('<html>'),
+  deep: (response) => response.writeHead(200, { 'content-type': 'application/json' }).end('{"a":' + '['.repeat(5000)),
   empty: (response) => response.writeHead(200, { 'content-type': 'application/json' }).end('{"keys":[]}'),
   disconnect: (response) => response.destroy(),
   hang: (response) => hanging.add(response),

@@ -29,6 +29,7 @@ from sandur.operations.preview import reader
 from sandur.operations.tables.documents import TABLES, effective_head, load_document
 from sandur.operations.tables.names import ResolvedName, name_not_found
 from sandur.settings import seconds_of
+from sandur.splicing import NOT_JSON
 from sandur.storage.credentials import s3
 
 ROWS_DEFAULT: Final = 100
@@ -275,12 +276,12 @@ async def _run(readers: Readers, request: bytes, seconds_max: int) -> _Answer:
     except TimeoutError:
         readers.counters.add(PREVIEWS, "killed")
         raise Unavailable(f"the query was ended: it took more than {seconds_max} seconds") from None
-    except (ValueError, OSError, msgspec.DecodeError):
+    except (ValueError, OSError, *NOT_JSON):
         readers.counters.add(PREVIEWS, "killed")
         raise Unavailable("the query was ended: it needed too much memory, or returned too much") from None
     finally:
         await _end(process)
-    readers.counters.add(PREVIEWS, "refused" if answer.refused or answer.failed else "ok")
+    readers.counters.add(PREVIEWS, "refused" if answer.refused else "failed" if answer.failed else "ok")
     return answer
 
 

@@ -53,6 +53,8 @@ async def load_governance(lake: Lake, securable_type: SecurableType, full_name: 
         (find_target(lake, authority, securable_type, full_name), _container(lake, securable_type, full_name))
     )
     require(lake, authority, target.chain, missing=target.missing)
+    if container and not _is_of(container, target):
+        raise target.missing
     return await _governance(lake, securable_type, full_name, target, container)
 
 
@@ -84,7 +86,8 @@ async def change_tags(
         edit.column = await _column_key(lake, target, column)
     changed = await edit.swap(target)  # What was written is the answer: it may have another name by now.
     container = await _container(lake, securable_type, full_name)
-    return await _governance(lake, securable_type, full_name, changed, container)
+    held = container if container and _is_of(container, changed) else None
+    return await _governance(lake, securable_type, full_name, changed, held)
 
 
 def _check(set_: Tags, remove: Sequence[str]) -> None:
@@ -190,6 +193,11 @@ async def _of_named(lake: Lake, type_: SecurableType, found: ResolvedName) -> Go
 
 
 _Container = Catalog | NamespaceRecord | RegistryEntry | None
+
+
+def _is_of(container: Catalog | NamespaceRecord | RegistryEntry, target: Target) -> bool:
+    """A4: whether it is what was authorized: another one may have been made under the name meanwhile."""
+    return container.id == target.chain[-1].id
 
 
 async def _container(lake: Lake, type_: SecurableType, full_name: str) -> _Container:

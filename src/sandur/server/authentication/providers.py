@@ -135,7 +135,7 @@ class Provider:
             try:
                 async with asyncio.timeout(_FETCH_SECONDS_MAX):
                     found = await self._fetch()
-            except (httpx.HTTPError, TimeoutError, msgspec.DecodeError, ValueError, BadRequest):
+            except (httpx.HTTPError, TimeoutError, ValueError, BadRequest, *NOT_JSON):
                 return
             if found:
                 self._keys = _Keys(found, now_ms)

@@ -1,5 +1,6 @@
 """Pages as HTML: the templates, the frame around every page, and the headers of every answer."""
 
+import shlex
 from collections.abc import Mapping
 from functools import cache
 from typing import Final
@@ -155,6 +156,7 @@ def _environment() -> Environment:
         "iso": texts.iso_text,
         "side": texts.side_text,
         "time": texts.time_text,
+        "word": shlex.quote,
     }
     environment.filters.update(filters)
     environment.globals.update(

@@ -1,6 +1,5 @@
 """Actions on namespaces: create, change properties, drop."""
 
-import shlex
 from typing import Final
 
 from sandur.catalog.identifiers import Namespace, checked_namespace, full_name_of
@@ -9,7 +8,14 @@ from sandur.operations.browse import describe_catalog, describe_namespace
 from sandur.operations.containers import drop, namespaces
 from sandur.server.context import Call
 from sandur.server.ui.actions.steps import Action, Field, Preview, Sent
-from sandur.server.ui.actions.texts import parse_properties, property_changes, property_fields, sent_properties
+from sandur.server.ui.actions.texts import (
+    command_text,
+    parse_properties,
+    property_changes,
+    property_fields,
+    sent_properties,
+    typed_name,
+)
 from sandur.server.ui.links import catalog_link, namespace_link
 from sandur.server.ui.pages.data import namespace_of
 from sandur.server.ui.renderer import Crumb
@@ -59,7 +65,7 @@ async def _preview_create(call: Call, sent: Sent) -> Preview:
     return Preview(
         sentence=f"The namespace {full_name_of(namespace)} is created. You own it.",
         changes=property_changes({}, properties),
-        command=shlex.join(("sandur", "create", "namespace", full_name_of(namespace), *options)),
+        command=command_text("create", "namespace", typed_name(namespace), *options),
     )
 
 
@@ -125,7 +131,7 @@ async def _preview_drop(call: Call, sent: Sent) -> Preview:
         sentence=f"The namespace {full_name_of(namespace)} is dropped, if nothing is in it.",
         warning="Its properties, its comment and the grants on it are lost. A namespace cannot be brought back.",
         typed=namespace.levels[-1],
-        command=f"sandur drop {full_name_of(namespace)}",
+        command=command_text("drop", typed_name(namespace)),
     )
 
 

@@ -13,6 +13,7 @@ from sandur.operations.delta.versions import delta_history
 from sandur.server.context import Call, whole_number
 from sandur.server.ui.actions.objects import object_place
 from sandur.server.ui.actions.steps import Action, Change, Field, Preview, Sent
+from sandur.server.ui.actions.texts import command_text, typed_name
 from sandur.server.ui.links import object_link
 from sandur.server.ui.pages.objects import identifier_of
 from sandur.server.ui.texts import bytes_text, count_text, time_text
@@ -61,7 +62,7 @@ async def _preview(call: Call, sent: Sent) -> Preview:
             *own,
         ),
         warning="Commits that were based on the present version fail.",
-        command=f"sandur rollback {full_name_of(identifier)} --to {version}",
+        command=command_text("rollback", typed_name(identifier), "--to", str(version)),
         kept={"expected": str(planned.base_version)},
     )
 

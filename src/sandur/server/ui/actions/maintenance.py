@@ -12,6 +12,7 @@ from sandur.operations.maintenance.requests import request_cell, request_mainten
 from sandur.server.context import Call
 from sandur.server.ui.actions.objects import allowed, object_place
 from sandur.server.ui.actions.steps import Action, Change, Field, Preview, Sent
+from sandur.server.ui.actions.texts import command_text, typed_name
 from sandur.server.ui.links import object_link
 from sandur.server.ui.pages.objects import identifier_of
 from sandur.server.ui.texts import bytes_text, time_text
@@ -53,7 +54,7 @@ async def _preview(call: Call, sent: Sent) -> Preview:
     return Preview(
         sentence=sentence,
         changes=tuple(map(_work, rows)),
-        command=f"sandur maintain {name} --request",
+        command=command_text("maintain", typed_name(identifier), "--request"),
         is_possible=not (held and held.value.is_open),
     )
 

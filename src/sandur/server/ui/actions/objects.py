@@ -19,6 +19,7 @@ from sandur.server.http import Answer
 from sandur.server.needs import SEE_CATALOG
 from sandur.server.ui.actions.containers import namespace_place
 from sandur.server.ui.actions.steps import Action, Change, Field, Preview, Sent
+from sandur.server.ui.actions.texts import command_text, typed_name
 from sandur.server.ui.links import named_action_link, namespace_link, object_link, page_link
 from sandur.server.ui.pages.objects import identifier_of
 from sandur.server.ui.renderer import Crumb, View, lake_for, page
@@ -77,7 +78,7 @@ async def _preview_rename(kind: Kind, call: Call, sent: Sent) -> Preview:
         sentence=f"The {kind} gets a new name, at one moment for every reader. Its files and its history stay.",
         changes=(Change("name", full_name_of(was), full_name_of(target)),),
         warning="Queries that use the old name fail from then on.",
-        command=f"sandur rename {full_name_of(was)} {full_name_of(target)}",
+        command=command_text("rename", typed_name(was), typed_name(target)),
     )
 
 
@@ -136,13 +137,12 @@ async def _preview_drop(kind: Kind, call: Call, sent: Sent) -> Preview:
     if purge:
         await authorize_name(call.lake, found, missing=name_not_found(identifier, kind), situation="purge")
     files, back = _fate_of_files(call, found, purge=purge)
-    flag = " --purge" if purge else ""
     return Preview(
         sentence=f"The {kind} {full_name_of(identifier)} is dropped: its name is free at once, and no query finds it.",
         changes=(Change("its files", "in use", files), Change("it can come back", "", back)),
         warning="Queries and jobs that use it fail from then on.",
         typed=identifier.name,
-        command=f"sandur drop {full_name_of(identifier)}{flag}",
+        command=command_text("drop", typed_name(identifier), *(["--purge"] if purge else [])),
     )
 
 
@@ -226,11 +226,12 @@ async def _find_dropped(call: Call, sent: Sent) -> dropped.DroppedInfo:
 
 async def _preview_undrop(call: Call, sent: Sent) -> Preview:
     found = await _find_dropped(call, sent)
-    target = parse_full_name(sent.get("name", "").strip() or found.full_name)
+    was, target = identifier_of(call), parse_full_name(sent.get("name", "").strip() or found.full_name)
+    new_name = ("--name", typed_name(target)) if target != was else ()
     return Preview(
         sentence=f"The {found.kind} comes back with its history, its grants and its tags, as {full_name_of(target)}.",
         changes=(Change("state", "dropped", "in use"),),
-        command=f"sandur undrop {found.full_name}",
+        command=command_text("undrop", typed_name(was), "--kind", found.kind, "--id", found.uuid, *new_name),
         kept={"uuid": found.uuid},
     )
 

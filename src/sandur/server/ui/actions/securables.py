@@ -1,7 +1,7 @@
 """Actions on securables of every type: grants, owner, tags, comment and policy."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Literal, assert_never
 
@@ -28,6 +28,7 @@ from sandur.server.context import Call
 from sandur.server.ui.actions.steps import Action, Change, Field, Preview, Sent, Unchanged
 from sandur.server.ui.actions.texts import (
     check_base,
+    command_text,
     digest_of,
     parse_properties,
     properties_text,
@@ -157,9 +158,15 @@ async def _preview_grant(call: Call, sent: Sent) -> Preview:
         sentence=f"What {change.principal} may do to {_name(call)}, by grants on it, changes. It counts at once, "
         "and for everything below it.",
         changes=(Change(change.principal, ", ".join(before), ", ".join(after)),),
-        command=f"sandur grant {','.join(added) or 'PRIVILEGE'} on {type_} {name} to {change.principal}",
+        command=_grant_command(added, removed, f"{type_} {name}", change.principal),
         is_possible=set(after) != set(before),
     )
+
+
+def _grant_command(added: Iterable[str], removed: Iterable[str], securable: str, who: str) -> str:
+    """The commands that grant and revoke the same."""
+    steps = (("grant", sorted(added), "to"), ("revoke", sorted(removed), "from"))
+    return "\n".join(command_text(verb, ", ".join(some), "on", securable, to, who) for verb, some, to in steps if some)
 
 
 async def _grant(call: Call, sent: Sent, request: Request) -> str:

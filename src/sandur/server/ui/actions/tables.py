@@ -16,7 +16,7 @@ from sandur.operations.tables.documents import current_document
 from sandur.server.context import Call
 from sandur.server.ui.actions.objects import object_place
 from sandur.server.ui.actions.steps import Action, Change, Field, Preview, Sent
-from sandur.server.ui.actions.texts import property_fields, sent_properties
+from sandur.server.ui.actions.texts import command_text, property_fields, sent_properties, typed_name
 from sandur.server.ui.links import object_link
 from sandur.server.ui.pages.objects import identifier_of
 from sandur.server.ui.texts import bytes_text, count_text, time_text
@@ -104,7 +104,7 @@ async def _preview_restore(call: Call, sent: Sent) -> Preview:
         "The columns and properties stay as they are. The snapshots in between stay until they expire.",
         changes=(Change("snapshot of main", now, then), *_total_changes(current, target)),
         warning="Commits that were based on the present snapshot fail.",
-        command=f"sandur rollback {full_name_of(identifier)} --snapshot {target.snapshot_id}",
+        command=command_text("rollback", typed_name(identifier), "--snapshot", str(target.snapshot_id)),
         kept={"expected": str(metadata.current_snapshot_id or "")},
     )
 
@@ -157,7 +157,9 @@ async def _preview_ref(call: Call, sent: Sent) -> Preview:
     return Preview(
         sentence=f"The {ref.type} {ref.ref_name} is created. It keeps its snapshot from expiring.",
         changes=(Change(f"{ref.type} {ref.ref_name}", "", f"snapshot {ref.snapshot_id}"),),
-        command=f"sandur {ref.type} {full_name_of(identifier_of(call))} {ref.ref_name} --snapshot {ref.snapshot_id}",
+        command=command_text(
+            ref.type, typed_name(identifier_of(call)), ref.ref_name, "--snapshot", str(ref.snapshot_id)
+        ),
     )
 
 

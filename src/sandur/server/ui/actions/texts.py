@@ -2,11 +2,13 @@
 
 import hashlib
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
+from sandur.catalog.identifiers import Identifier, Namespace, path_text
 from sandur.errors import BadRequest, Conflict
 from sandur.server.ui.actions.steps import Change, Field, Sent, Unchanged
 
@@ -75,6 +77,17 @@ def property_fields(properties: Mapping[str, str], sent: Sent) -> tuple[Field, .
         Field(name="properties", label="Properties", kind="area", value=text, hint=PROPERTIES_HINT),
         Field(name="base", label="", kind="hidden", value=digest_of(now)),
     )
+
+
+def command_text(*words: str) -> str:
+    """A command to copy. Others choose the names in it, so a shell must take each word as it is."""
+    return shlex.join(("sandur", *words))
+
+
+def typed_name(thing: Identifier | Namespace) -> str:
+    """A full name as the command line reads it."""
+    name = (thing.name,) if isinstance(thing, Identifier) else ()
+    return path_text((thing.catalog, *thing.levels, *name))
 
 
 def sent_properties(properties: Mapping[str, str], sent: Sent) -> tuple[tuple[Change, ...], dict[str, str]]:
