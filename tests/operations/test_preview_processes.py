@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sandur.clock import SystemClock
-from sandur.errors import Unavailable, Unsupported
+from sandur.errors import BadRequest, Unavailable, Unsupported
+from sandur.operations.counters import PREVIEWS, Counters
 from sandur.operations.lake import Lake
 from sandur.operations.preview.rows import Readers, preview_rows, query_rows
 from sandur.storage.local import LocalStore
@@ -70,8 +71,14 @@ async def test_a_spare_process_that_was_killed_is_replaced(lake: Lake) -> None:
     assert (await preview_rows(lake, T)).rows == ()
 
 
-@pytest.mark.parametrize(("sql", "seconds"), [(ENDLESS, "PT1S"), (GREEDY, "PT1M")], ids=["time", "memory"])
-async def test_a_query_beyond_its_limits_is_ended_and_its_process_is_gone(lake: Lake, sql: str, seconds: str) -> None:
+@pytest.mark.parametrize(
+    ("sql", "seconds", "counted"),
+    [(ENDLESS, "PT1S", {"killed"}), (GREEDY, "PT1M", {"failed", "killed"})],
+    ids=["time", "memory"],
+)
+async def test_a_query_beyond_its_limits_is_ended_and_its_process_is_gone(
+    lake: Lake, sql: str, seconds: str, counted: set[str]
+) -> None:
     limited = make_lake(lake.store, lake.clock, own=lake.locations.own, preview="sql", preview_timeout=seconds)
     taken: list[int] = []
 
@@ -87,6 +94,18 @@ async def test_a_query_beyond_its_limits_is_ended_and_its_process_is_gone(lake: 
     await limited.close()
 
     assert not _exists(taken[0])
+    (count,) = [one for one in limited.feature(Counters) if one.name == PREVIEWS]
+    assert (count.value in counted, count.times) == (True, 1)  # The kernel may end it before DuckDB says so.
+
+
+async def test_previews_are_counted_by_how_they_ended(lake: Lake) -> None:
+    await preview_rows(lake, T)
+    with pytest.raises(BadRequest):
+        await query_rows(lake, [T], "select no_such_column from t")
+
+    counted = {one.value: one.times for one in lake.feature(Counters) if one.name == PREVIEWS}
+
+    assert counted == {"ok": 1, "refused": 1}
 
 
 async def test_a_table_in_another_cloud_says_what_to_do(lake: Lake) -> None:

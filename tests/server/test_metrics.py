@@ -150,17 +150,16 @@ def test_the_processes_of_all_workers_are_added_and_of_dead_ones_only_their_cpu_
     of_dead["process"]["process_cpu_seconds"] = 1_000.0
     ended.write_bytes(msgspec.msgpack.encode(of_dead))
     alive = Metrics(tmp_path)
+    of_dead["process"]["process_start_time_seconds"] = 1_000.0
     (tmp_path / f"{os.getppid()}.numbers").write_bytes(msgspec.msgpack.encode(of_dead))
 
     assert sample(alone, "sandur_workers") == 1
     assert sample(alone, "process_cpu_seconds_total") < 1_000
     assert sample(alive, "sandur_workers") == 2
     assert sample(alive, "process_cpu_seconds_total") > 2_000
-    both, of_parent = (
-        sample(alive, "process_resident_memory_bytes"),
-        of_dead["process"]["process_resident_memory_bytes"],
-    )
-    assert both > of_parent > 0
+    for name in ("process_resident_memory_bytes", "process_virtual_memory_bytes", "process_open_fds"):
+        assert sample(alive, name) > of_dead["process"][name] > 0, name
+    assert sample(alive, "process_start_time_seconds") == 1_000
     assert sample(alive, "process_max_fds") == of_dead["process"]["process_max_fds"]
 
 

@@ -1,5 +1,6 @@
 """Overload: more clients, connections, bytes and files than a server has room for, and its recovery."""
 
+import ast
 import asyncio
 import errno
 import os
@@ -71,6 +72,7 @@ async def test_ten_times_the_clients_get_an_answer_or_a_time_to_come_back(catalo
 
     statuses = Counter(answer.status_code for answer in answers)
     assert statuses == {200: 4, 503: 36}
+    assert 'sandur_requests_refused_total{reason="busy"} 36.0' in (await client.get("/metrics")).text
     assert alive.status_code == 200
     assert all(1 <= int(answer.headers["Retry-After"]) <= 5 for answer in answers if answer.status_code == 503)
     again = await asyncio.gather(*(client.get("/v1/namespaces/a") for _ in range(4)))
@@ -110,7 +112,8 @@ async def test_bodies_that_do_not_fit_into_memory_are_refused_before_they_are_re
     store.may_go.set()
     answers = await asyncio.gather(*sent)
 
-    assert Counter(answer.status_code for answer in answers)[503] == 8
+    assert Counter(answer.status_code for answer in answers) == {200: 1, 409: 1, 503: 8}
+    assert 'sandur_requests_refused_total{reason="bodies"} 8.0' in (await client.get("/metrics")).text
     assert {"Retry-After" in answer.headers for answer in answers if answer.status_code == 503} == {True}
     assert (await client.post("/v1/namespaces", json={**large, "namespace": ["b"]})).status_code == 200
 
@@ -286,6 +289,7 @@ def test_a_server_without_free_file_descriptors_recovers(server: ServerProcess) 
             accepted = _retrying(lambda: other.post("/v1/namespaces", json={"namespace": ["b"]}), 200)
 
     assert refused.status_code == 503
+    assert "Retry-After" in refused.headers
     assert "Too many open files" in refused.text
     assert alive.status_code == 200
     assert ready.status_code == 200
@@ -331,8 +335,7 @@ async def main(url, clients, seconds):
             while asyncio.get_running_loop().time() < ends:
                 answer = await client.get("/v1/namespaces/a")
                 counts[answer.status_code] += 1
-                if answer.status_code != 200:
-                    counts["with Retry-After"] += "Retry-After" in answer.headers
+                counts["with Retry-After"] += "Retry-After" in answer.headers
         await asyncio.gather(*(one() for _ in range(clients)))
     print(dict(counts))
 asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))
@@ -366,6 +369,10 @@ def test_a_minute_of_ten_times_the_clients_needs_no_more_memory(tmp_path: Path) 
         after = _resident_bytes(server.process.pid)
         recovered = client.get("/v1/namespaces/a")
 
-    sys.stdout.write(f"{printed.strip()}, {before >> 20} to {after >> 20} MiB, health in {max(health):.3f} s at most\n")
+    counts = ast.literal_eval(printed)
+    sys.stdout.write(f"{counts}, {before >> 20} to {after >> 20} MiB, health in {max(health):.3f} s at most\n")
+    assert counts.keys() == {200, 503, "with Retry-After"}
+    assert counts[200] > 0
+    assert counts["with Retry-After"] == counts[503] > 0
     assert recovered.status_code == 200
     assert after - before < 64 << 20

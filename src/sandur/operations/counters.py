@@ -83,8 +83,8 @@ COUNTERS: Final[Mapping[str, Counted]] = {
     ),
     TABLE_COMMITS: Counted("Commits to the tables that the setting metrics_tables lists.", "table"),
     PREVIEWS: Counted(
-        "Previews and queries; killed: their process took too long, or too much memory.",
-        values=("ok", "refused", "killed"),
+        "Previews and queries; failed: such as for want of memory; killed: their process took too long, or too much.",
+        values=("ok", "refused", "failed", "killed"),
     ),
     EVENT_STREAMS: Counted("Streams of events that clients opened.", values=("opened", "refused")),
     DELIVERIES: Counted("Deliveries of events to subscriptions."),
