@@ -126,6 +126,20 @@ async def test_a_commit_that_never_ends_leaves_its_mark_and_no_other_commit_join
     assert [key.rsplit("/", 1)[1] for key in await marks(lake)] == [lost.mark]
 
 
+async def test_a_commit_that_never_ends_does_not_keep_the_changes_of_others_from_other_servers() -> None:
+    lake = make_lake()
+    await put_name(lake, Identifier("main", ("a",), "other"))
+    lost, other = await asyncio.gather(*(update.begin_deferred_update(lake, TABLE, "") for _ in range(2)))
+    await put_name(lake, TABLE)
+    other.end()
+    await lake.background.drain()
+
+    page = await read_page(make_lake(lake.store), SCOPE, last=None, wanted=None)
+    assert not page.is_fallback
+    assert [entry.name for entry in page.entries] == ["other", "t"]
+    assert [key.rsplit("/", 1)[1] for key in await marks(lake)] == [lost.mark]
+
+
 class _LateSwaps(WrappingStore):
     """Once armed, swaps below a folder get no answer and are held back; with `is_slow`, also no failure."""
 

@@ -156,7 +156,8 @@ PAUSE_SECONDS: Final = 1.0
 """The pauses of all tables end at the same moments, so that one swap of the index serves a whole namespace."""
 
 LATE_SECONDS: Final = 5.0
-"""How long after the pause a commit may still end; after that the mark is left to the janitor."""
+"""How long after the pause a commit may still end; after that the entry is updated, and the mark is left to the
+janitor."""
 
 
 async def mark(lake: Lake, entry: Place | Identifier | Namespace, operation_id: str, *, uuid: str = "") -> None:
@@ -453,8 +454,11 @@ async def _update_after_pause(lake: Lake, deferred: DeferredUpdate) -> None:
     if deferred.users:
         deferred.is_unused.clear()
         await lake.background.pause(LATE_SECONDS, deferred.is_unused)
-    if not deferred.users:
-        await finish(lake, place_of(deferred.identifier), deferred.mark, uuid=deferred.uuid)
+    place = place_of(deferred.identifier)
+    if deferred.users:  # One of them may still be made (`leave`), and keeps the mark. The others show now.
+        await update_entry(lake, place, deferred.uuid)
+    else:
+        await finish(lake, place, deferred.mark, uuid=deferred.uuid)
 
 
 class ListUpdate:
