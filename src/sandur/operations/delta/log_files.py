@@ -151,16 +151,19 @@ def decode_checkpoint(data: bytes, kind: type[T], form: Form, *, location: str) 
 
 def checkpoint_rows(data: bytes, form: Form, *, location: str) -> Iterator[Mapping[str, Any]]:
     """The rows of a checkpoint file in Parquet, with the wanted columns; Invalid if it cannot be read."""
-    bytes_left = uncompressed_bytes_max(len(data))
+    allowed = bytes_left = uncompressed_bytes_max(len(data))
+    too_large = Invalid(f"file {location}: a checkpoint that is larger than {allowed} bytes when uncompressed")
     try:
         file = pq.ParquetFile(io.BytesIO(data))
+        # Most files that are too large say so before anything is decoded. The number may be wrong.
+        if form.row_bytes and form.row_bytes * file.metadata.num_rows > allowed:
+            raise too_large
         schema = file.schema
         leaves = [schema.column(number).path for number in range(len(schema))]
         for batch in file.iter_batches(_BATCH_ROWS, columns=[path for path in leaves if form.is_wanted(path)]):
             bytes_left -= 0 if form.row_bytes is None else batch.nbytes + form.row_bytes * batch.num_rows
             if bytes_left < 0:
-                allowed = uncompressed_bytes_max(len(data))
-                raise Invalid(f"file {location}: a checkpoint that is larger than {allowed} bytes when uncompressed")
+                raise too_large
             yield from map(form.complete, batch.to_pylist(maps_as_pydicts="lossy"))
     except (pa.ArrowException, OSError, AttributeError, ValueError) as error:  # Also columns of other types.
         raise Invalid(f"file {location}: cannot be read as a Delta checkpoint: {error}") from error
