@@ -17,7 +17,7 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from sandur.storage.memory import MemoryStore
 from tests.fakes.spy_store import SpyStore
 from tests.server.conftest import Catalogs
-from tests.server.logins import SECURED, token_of
+from tests.server.logins import SECURED, quiet, token_of
 from tests.server.providers import ME, accepting, hmac_signed, own_key, public_pem, published_key, sent_by, unsigned
 from tests.servers.oidc_provider import Client, OidcProvider
 
@@ -195,7 +195,7 @@ async def test_a_stranger_cannot_stop_the_fetch_of_keys_by_its_trace(
 
 async def test_bad_tokens_and_keys_cost_no_storage_call(oidc: OidcProvider, catalogs: Catalogs) -> None:
     store = SpyStore(MemoryStore())
-    server = await catalogs.open_with(msgspec.structs.replace(accepting(oidc), audit="off"), store)
+    server = await catalogs.open_with(quiet(accepting(oidc)), store)
     own, foreign = await token_of(server), oidc.token()
     bad = [
         "x",

@@ -16,7 +16,7 @@ from sandur.settings import OidcSettings, Settings
 from sandur.storage.memory import MemoryStore
 from tests.fakes.spy_store import SpyStore
 from tests.server.conftest import Catalogs
-from tests.server.logins import PRINCIPALS, SECURED, TOKENS, bearer
+from tests.server.logins import PRINCIPALS, SECURED, TOKENS, bearer, quiet
 from tests.server.providers import HOUR, ME, MINUTE, SECOND, ShiftedClock, accepting, sent_by, unsigned
 from tests.servers.oidc_provider import Algorithm, Client, OidcProvider, Outage
 
@@ -211,7 +211,7 @@ async def test_unity_catalog_exchanges_tokens_of_registered_users_only(oidc: Oid
 
 async def test_a_verified_token_costs_no_storage_call_of_its_own(oidc: OidcProvider, catalogs: Catalogs) -> None:
     store = SpyStore(MemoryStore())
-    server = await catalogs.open_with(accepting(oidc), store)
+    server = await catalogs.open_with(quiet(accepting(oidc)), store)
     admin, token = await bearer(server), oidc.token()
     for headers in (admin, sent_by(token)):
         await server.get(ME, headers=headers)

@@ -9,7 +9,7 @@ import pytest
 from sandur.storage.memory import MemoryStore
 from tests.fakes.spy_store import SpyStore
 from tests.server.conftest import Catalogs
-from tests.server.logins import SECURED, bearer, make_principal
+from tests.server.logins import SECURED, bearer, make_principal, quiet
 from tests.server.requests import create_table
 from tests.ui.published import publish
 
@@ -132,7 +132,7 @@ class Place:
 @pytest.fixture
 async def place(catalogs: Catalogs) -> Place:
     spy = SpyStore(MemoryStore())
-    client = await catalogs.open_with(SECURED, spy)
+    client = await catalogs.open_with(quiet(SECURED), spy)
     admin = await bearer(client)
     client.headers.update(admin)
     (await client.post("/v1/main/namespaces", json={"namespace": ["sales"]})).raise_for_status()
@@ -145,6 +145,7 @@ async def place(catalogs: Catalogs) -> Place:
     await place.grant("catalog", "main", "USE CATALOG")
     await place.grant("schema", "main.sales", "USE SCHEMA")
     await place.grant("table", "main.sales.secret07", "SELECT")
+    await catalogs.settled()  # What follows the answers is not counted below.
     return place
 
 
@@ -174,7 +175,7 @@ async def test_the_work_of_a_search_does_not_tell_whether_a_hidden_table_matches
 async def hidden(catalogs: Catalogs) -> Place:
     """A server with a table `forecast` in `web` and one `forecast_2` in `own`; both are published."""
     spy = SpyStore(MemoryStore())
-    client = await catalogs.open_with(SECURED, spy)
+    client = await catalogs.open_with(quiet(SECURED), spy)
     client.headers.update(await bearer(client))
     place = Place(client, spy, await make_principal(client, dict(client.headers), "guest"))
     rows = []

@@ -32,7 +32,7 @@ LISTS: list[Any] = [
 
 async def filled(catalogs: Catalogs, store: MemoryStore | SpyStore, **settings: object) -> Unity:
     """A server with a few catalogs, schemas and tables, and no background work left."""
-    unity = Unity(await catalogs.open(store=store, **settings))
+    unity = Unity(await catalogs.open(store=store, janitors=False, deliveries=False, **settings))
     for name in ("a", "b"):
         await unity.made("/catalogs", {"name": name})
     for name in ("s", "t"):
