@@ -75,7 +75,7 @@ def test_a_name_in_the_audit_trail_neither_hides_records_nor_reaches_the_termina
 
     audit = ("audit", "--profile", "default", "--operation", "loadTable")
     found = admin.run(*audit)
-    for _ in range(100):  # Records are written in batches.
+    for _ in range(1_000):  # Records are written in batches, a second after the first one.
         if found.code or found.out.count("odd.") == 2:
             break
         found = admin.run(*audit)

@@ -35,7 +35,8 @@ class PolicyService:
                 """Say nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1/data/sandur/allow"
+        url = f"http://127.0.0.1:{self._server.server_address[1]}/v1/data/sandur/allow"
+        self.settings = OpaSettings(url=url, timeout="PT1M")  # A busy machine may need long.
 
     @contextmanager
     def running(self) -> Iterator["PolicyService"]:
@@ -53,7 +54,7 @@ async def answered(catalogs: Catalogs, answer: object, status: int = 200) -> tup
     """The answer to one request while the policy service answers like this, and the input that it got."""
     body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
     with PolicyService(body, status).running() as service:
-        client = await catalogs.open(opa=OpaSettings(url=service.url))
+        client = await catalogs.open(opa=service.settings)
         got = await client.post("/v1/namespaces", json={"namespace": ["sales"]})
         return got, service.inputs[0]
 
@@ -117,7 +118,7 @@ async def test_a_policy_service_that_is_down_serves_no_request(catalogs: Catalog
 
 async def test_the_policy_gets_no_body_that_is_nested_too_deeply(catalogs: Catalogs) -> None:
     with PolicyService(b'{"result": true}', 200).running() as service:
-        client = await catalogs.open(opa=OpaSettings(url=service.url))
+        client = await catalogs.open(opa=service.settings)
         got = await client.post("/v1/namespaces", content=b'{"namespace":' + b"[" * 5_000)
 
         assert got.status_code == 400
@@ -126,7 +127,7 @@ async def test_the_policy_gets_no_body_that_is_nested_too_deeply(catalogs: Catal
 
 async def test_secrets_are_not_sent_to_the_policy(catalogs: Catalogs) -> None:
     with PolicyService(b'{"result": true}', 200).running() as service:
-        client = await catalogs.open(opa=OpaSettings(url=service.url))
+        client = await catalogs.open(opa=service.settings)
         secret = {"name": "c", "purpose": "STORAGE", "aws_iam_role": {"role_arn": "arn:aws:iam::1:role/secret"}}
         await client.post("/api/2.1/unity-catalog/credentials", json=secret)
 

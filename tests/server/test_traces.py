@@ -207,7 +207,7 @@ async def test_policies_and_identity_providers_get_the_context_of_the_request(ca
     with upstream() as (url, got):
         oidc = OidcSettings(issuer=f"{url}/realm", audience="sandur")
         token = jwt.encode({**forged, "iss": oidc.issuer}, own_key(), algorithm="RS256", headers={"kid": "k"})
-        by_policy = await catalogs.open(opa=OpaSettings(url=f"{url}/v1/data/allow"))
+        by_policy = await catalogs.open(opa=OpaSettings(url=f"{url}/v1/data/allow", timeout="PT1M"))
         by_token = await catalogs.open_with(msgspec.structs.replace(SECURED, oidc=(oidc,)))
 
         await by_policy.get("/v1/namespaces", headers=SENT)
@@ -221,7 +221,9 @@ async def test_policies_and_identity_providers_get_the_context_of_the_request(ca
 async def test_the_span_of_the_server_is_the_parent_of_what_it_sends(collector: Collector, catalogs: Catalogs) -> None:
     with upstream() as (url, got):
         client = await catalogs.open(
-            opa=OpaSettings(url=f"{url}/v1/data/allow"), traces_endpoint=collector.url, traces_sampled=0.0
+            opa=OpaSettings(url=f"{url}/v1/data/allow", timeout="PT1M"),
+            traces_endpoint=collector.url,
+            traces_sampled=0.0,
         )
         answer = await client.get("/v1/namespaces", headers=SENT)
 
