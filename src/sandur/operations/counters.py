@@ -83,7 +83,7 @@ COUNTERS: Final[Mapping[str, Counted]] = {
     ),
     TABLE_COMMITS: Counted("Commits to the tables that the setting metrics_tables lists.", "table"),
     PREVIEWS: Counted(
-        "Previews and queries; failed: such as for want of memory; killed: their process took too long, or too much.",
+        "Previews and queries; failed: DuckDB had an error; killed: their process took too long, or too much memory.",
         values=("ok", "refused", "failed", "killed"),
     ),
     EVENT_STREAMS: Counted("Streams of events that clients opened.", values=("opened", "refused")),
