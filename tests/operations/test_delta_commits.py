@@ -4,12 +4,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from sandur.catalog.index import names_scope
 from sandur.delta.properties import Domains, RowTracking
 from sandur.delta.requests import Comment, DeltaChange
 from sandur.errors import Conflict, Exhausted, Invalid, NotFound, OutcomeUnknown, VersionTaken
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.publishing import unpublished_commits
 from sandur.operations.delta.tables import drop_table, load_delta_table, rename_table
+from sandur.operations.index.lists import read_page
+from sandur.operations.index.truth import read_entries
 from sandur.operations.lake import Lake
 from sandur.storage.memory import MemoryStore
 from tests.fakes.fixed_clock import FixedClock
@@ -25,7 +28,7 @@ from tests.operations.delta_requests import (
     write_staged,
 )
 from tests.operations.lakes import make_lake
-from tests.operations.requests import identifier_of, request, set_up_catalog
+from tests.operations.requests import NAMESPACE, identifier_of, request, set_up_catalog
 
 
 @pytest.fixture
@@ -353,3 +356,24 @@ async def test_a_commit_with_logical_names_is_refused_on_a_table_with_column_map
     await add(lake, table, 2, "not written.json")  # What cannot be read is not judged.
 
     assert await versions(lake) == [2, 1]
+
+
+@pytest.mark.parametrize("is_renamed", [False, True])
+async def test_a_commit_by_uuid_that_changes_metadata_is_listed_under_the_name_of_now(
+    lake: Lake, *, is_renamed: bool
+) -> None:
+    """The older commit API names no table. The first name of the table is reused."""
+    table, scope = await create_managed(lake), names_scope(NAMESPACE)
+    if is_renamed:
+        await rename_table(lake, D, "moved", request=request("rename"))
+        await create_managed(lake)
+    await lake.background.drain()
+
+    await update_table(lake, None, add_change(table, 1)._replace(comment=Comment("new")), request("commit"))
+    await lake.background.drain()
+
+    reader = make_lake(lake.store)
+    entries = {entry.name: entry for entry in (await read_page(reader, scope, last=None, wanted=None)).entries}
+    assert b'"comment":"new"' in bytes(entries["moved" if is_renamed else "d"].info)
+    assert entries == await read_entries(reader, scope, list(entries))
+    assert not await lake.store.list(lake.layout.marks_folder())

@@ -351,7 +351,9 @@ class _Update:
 
     async def _swap(self, base: _Base, after: DeltaTable, reported: int | None) -> DeltaTable | None:
         """L1: swap the record, in one round with everything else; None if the swap was lost."""
-        listed = base.found.identifier if base.found and self.change.changes_metadata else None
+        # I5: a commit by uuid knows the name that the table had first.
+        known = base.found.identifier if base.found else base.table.value.made_for
+        listed = known if self.change.changes_metadata else None
         if self._decided_ms is not None and self.lake.clock.now_ms() - self._decided_ms > SWAP_DELAY_MS_MAX:
             return None  # The grants were read too long ago: decide again.
         after = await self._with_event(base, after)
