@@ -32,7 +32,9 @@ def why_chromium_is_missing() -> str:
 async def chromium() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         # Root has no sandbox. Nothing but pages of this server is opened.
-        browser = await playwright.chromium.launch(executable_path=chromium_path(), args=["--no-sandbox"])
+        browser = await playwright.chromium.launch(
+            executable_path=chromium_path(), args=["--no-sandbox"], timeout=_TIMEOUT_MS
+        )
         try:
             yield browser
         finally:
