@@ -7,7 +7,7 @@ import msgspec
 
 from sandur.delta import types
 from sandur.errors import Invalid
-from sandur.splicing import NOT_JSON
+from sandur.splicing import NOT_JSON, Int32
 
 COLUMNS_MAX: Final = 10_000
 
@@ -24,13 +24,13 @@ class ColumnInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     type_text: str | None = None
     type_json: str | None = None
     type_name: str | None = None
-    type_precision: int | None = None
-    type_scale: int | None = None
+    type_precision: Int32 | None = None
+    type_scale: Int32 | None = None
     type_interval_type: str | None = None
-    position: int | None = None
+    position: Int32 | None = None
     comment: str | None = None
     nullable: bool | None = None
-    partition_index: int | None = None
+    partition_index: Int32 | None = None
 
 
 _COLUMNS: Final = msgspec.json.Decoder(tuple[ColumnInfo, ...])

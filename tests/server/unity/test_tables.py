@@ -295,6 +295,7 @@ async def test_names_are_unique_across_formats(unity: Unity, client: httpx.Async
         {"columns": [{**COLUMN, "nullable": False}]},
         {"columns": [COLUMN, COLUMN]},
         {"columns": [{"type_text": "int"}]},
+        *({"columns": [{**COLUMN, name: 2**31}]} for name in ("position", "partition_index", "type_scale")),
         {"properties": {"sandur.x": "1"}},
         {"table_type": "VIEW"},
         {"table_type": "MANAGED", "data_source_format": "PARQUET"},

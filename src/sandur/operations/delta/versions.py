@@ -32,7 +32,7 @@ _COLUMN_ID: Final = "delta.columnMapping.id"
 
 
 class _Vector(msgspec.Struct, frozen=True):
-    cardinality: int = 0
+    cardinality: Int64 = 0
 
 
 class _Change(msgspec.Struct, frozen=True, rename="camel"):
