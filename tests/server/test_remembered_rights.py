@@ -1,10 +1,12 @@
 """What a server remembers about tokens, rights and tables: every change counts from the very next request on."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import httpx
 import pytest
@@ -12,11 +14,17 @@ from msgspec.structs import replace
 
 from sandur.clock import SystemClock
 from sandur.server.serve import build
+from sandur.storage import shared_reads
 from sandur.storage.contract import ObjectStore
 from sandur.storage.locations import connect
-from tests.server.logins import PRINCIPALS, SECURED, bearer, make_principal
+from sandur.storage.memory import MemoryStore
+from sandur.storage.shared_reads import SharingStore
+from tests.fakes.wrapping_store import Call, WrappingStore
+from tests.server.logins import PRINCIPALS, SECURED, bearer, make_principal, quiet
 from tests.server.requests import create_table
 from tests.server.unity.client import UNITY
+
+T = TypeVar("T")
 
 TABLES: Final = "/v1/namespaces/sales/tables"
 ORDERS: Final = f"{TABLES}/orders"
@@ -45,7 +53,7 @@ class Scene:
 
 @asynccontextmanager
 async def serving(store: ObjectStore) -> AsyncIterator[httpx.AsyncClient]:
-    app, catalog = build(replace(SECURED, janitors=False), store=store)
+    app, catalog = build(quiet(SECURED), store=store)
     await catalog.start()
     client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost", timeout=60)
     async with client:
@@ -162,3 +170,51 @@ async def test_another_token_or_workspace_is_never_answered_with_what_is_remembe
 
     assert elsewhere.status_code == 403
     assert await scene.read() == 200
+
+
+class HeldStore(WrappingStore):
+    """Holds every call back while it is closed, and counts the reads by key."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.may_go = asyncio.Event()
+        self.may_go.set()
+        self.reads: Counter[str] = Counter()
+
+    async def _around(self, call: Call, perform: Callable[[], Awaitable[T]]) -> T:
+        self.reads[call.key] += not call.is_write
+        await self.may_go.wait()
+        return await perform()
+
+
+async def test_principals_whose_requests_share_a_read_get_decisions_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The request of the administrator reads alone. Those of `ann` and `bob` wait for it, and share the next read."""
+    monkeypatch.setattr(shared_reads, "JOIN_SECONDS_MAX", 3_600.0)
+    store = HeldStore()
+    async with serving(SharingStore(store)) as client:
+        client.headers.update(admin := await bearer(client))
+        scene = Scene(client, client)
+        await scene.change("POST", "/v1/namespaces", {"namespace": ["sales"]})
+        await scene.change("POST", TABLES, create_table("orders"))
+        ann, bob = [await make_principal(client, admin, name) for name in ("ann", "bob")]
+        for securable, privilege in GRANTED.items():
+            await scene.grant(securable, add=privilege)
+        callers = (admin, ann, bob)
+        alone = [(await client.get(ORDERS, headers=one)).status_code for one in callers * 2]
+        store.reads.clear()
+        store.may_go.clear()
+
+        sent = [asyncio.create_task(client.get(ORDERS, headers=one)) for one in callers]
+        for _ in range(100):
+            await asyncio.sleep(0)
+        begun = Counter(store.reads)
+        store.may_go.set()
+        answers = await asyncio.gather(*sent)
+
+    assert [answer.status_code for answer in answers] == [200, 200, 404] == alone[3:]
+    assert "metadata" in answers[1].json()
+    assert "metadata" not in answers[2].json()
+    assert set(begun.values()) == {1}
+    assert {store.reads[key] for key in begun if "metadata" not in key} == {2}
