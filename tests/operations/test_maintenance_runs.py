@@ -1,7 +1,7 @@
 """Records of maintenance runs: created once, listed by run, settled from the table, removed when published."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -10,6 +10,7 @@ from sandur.catalog.maintenance.health import TableHealth
 from sandur.catalog.maintenance.policies import DEFAULT
 from sandur.catalog.maintenance.records import (
     NO_END,
+    Measure,
     OperationRecord,
     OperationResult,
     PastRecord,
@@ -17,6 +18,7 @@ from sandur.catalog.maintenance.records import (
     RunPlan,
     ended_record,
 )
+from sandur.catalog.records import DeltaTable
 from sandur.errors import Unavailable
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.delta.publishing import have_same_actions, publish_commits, published_location, staged_location
@@ -26,7 +28,14 @@ from sandur.operations.maintenance.reports import load_operations, load_plan
 from sandur.operations.maintenance.runs import RunRecords, last_end, list_runs, remove_runs
 from sandur.operations.tables.commit import commit_table
 from sandur.pipeline.maintenance import iceberg
-from sandur.pipeline.maintenance.evidence import load_metadata, rewrites_of, roll_back, rows_differ
+from sandur.pipeline.maintenance.evidence import (
+    compacted,
+    compactions_of,
+    load_metadata,
+    rewrites_of,
+    roll_back,
+    rows_differ,
+)
 from sandur.pipeline.maintenance.iceberg import expirable_snapshots
 from sandur.pipeline.maintenance.settle import settle_runs
 from tests.operations.delta_requests import add, create_managed, publish, write_staged
@@ -277,6 +286,36 @@ def _file(name: str, rows: int | None, deleted: int = 0) -> dict[str, object]:
     return {"path": name, "size": 1, **stats, **({"deletionVector": vector} if deleted else {})}
 
 
+async def _commit_files(
+    lake: Lake, table: DeltaTable, version: int, run: str, removed: Sequence[object], added: Sequence[object]
+) -> DeltaTable:
+    actions = [{"commitInfo": {"userMetadata": run}}, *({"remove": one} for one in removed)]
+    data = "\n".join(json.dumps(one) for one in (*actions, *({"add": one} for one in added)))
+    await write_staged(lake, table, f"{version:020d}.one.json", data.encode())
+    return await add(lake, table, version)
+
+
+async def test_a_delta_compaction_is_what_its_own_commits_did_whatever_writers_did_beside_it(lake: Lake) -> None:
+    table = await create_managed(lake)
+    files = [_file("a", 1), _file("b", 1)]
+    for version, (run, removed) in enumerate([("1", files), ("", files), ("2", [])], start=1):
+        table = await _commit_files(lake, table, version, run, removed, [_file(f"c{version}", 2)])
+
+    results = [
+        compacted(
+            await compactions_of(lake, table, run, upto=3, after=after), Measure(version=after), Measure(version=3)
+        )
+        for run, after in (("1", 0), ("1", 1), ("2", 0))
+    ]
+
+    assert [(one.state, one.files_rewritten, one.bytes_rewritten) for one in results] == [
+        ("done", 2, 2),
+        ("skipped", 0, 0),
+        ("skipped", 0, 0),
+    ]
+    assert results[1].reason == "Delta found nothing to compact"
+
+
 @pytest.mark.parametrize(
     ("removed", "added", "reason"),
     [
@@ -290,11 +329,8 @@ async def test_the_rows_of_a_delta_compaction_whose_run_died_are_compared(
     lake: Lake, removed: list[object], added: list[object], reason: str
 ) -> None:
     table = await create_managed(lake)
-    actions = [{"commitInfo": {"userMetadata": "1"}}, *({"remove": one} for one in removed)]
-    data = "\n".join(json.dumps(one) for one in (*actions, *({"add": one} for one in added)))
     await publish(lake, table, 0)
-    await write_staged(lake, table, f"{1:020d}.one.json", data.encode())
-    await add(lake, table, 1)
+    await _commit_files(lake, table, 1, "1", removed, added)
     begun = replace(_record("1", 0), uuid=table.uuid, format="delta", state="running", started_ms=1)
     died = RunRecords(lake, "1")
     await died.begin(begun)

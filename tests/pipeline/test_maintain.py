@@ -4,6 +4,8 @@ import httpx
 import pytest
 from pyspark.sql import SparkSession
 
+from sandur.catalog.maintenance.health import TableHealth
+from sandur.catalog.maintenance.policies import Policy
 from sandur.catalog.maintenance.records import OperationRecord, RunPlan
 from sandur.cli.catalog_server import open_catalog
 from sandur.operations.maintenance.reports import load_operations, load_plan
@@ -12,6 +14,8 @@ from sandur.operations.maintenance.runs import RunRecords, list_runs
 from sandur.operations.tables.documents import current_document
 from sandur.operations.tables.history import logged_versions
 from sandur.pipeline.jobs.maintain import MAINTAIN
+from sandur.pipeline.maintenance.engine import Engine
+from sandur.pipeline.maintenance.iceberg import IcebergTable
 from tests.pipeline.maintained import (
     EAGER,
     connected,
@@ -188,3 +192,18 @@ def test_a_run_that_died_is_settled_from_the_table_by_the_next_one(world: World,
     assert ended.reason == "its run died before it committed; nothing of it is visible"
     assert all(run.is_over for run in world.wait(list_runs(world.lake)))
     assert [row["state"] for row in world.dataset(spark, "maintenance")] == ["failed"]
+
+
+def test_a_rewrite_that_finds_nothing_to_do_is_skipped(world: World, spark: SparkSession) -> None:
+    with connected(world) as catalog:
+        table = make_small_files(catalog, "orders", 1)
+    health = TableHealth(
+        uuid=str(table.metadata.table_uuid), catalog="main", namespace="sales", name="orders", format="iceberg"
+    )
+    with open_catalog(world.settings) as connection:
+        found = IcebergTable(Engine(spark, connection, "run"), world.blocking, health, Policy(), "run")
+
+        result = found.perform("compaction", sharing=lambda *_: "")
+
+    assert (result.state, result.reason) == ("skipped", "Iceberg found nothing to rewrite")
+    assert result.before == result.after

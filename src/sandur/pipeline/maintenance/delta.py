@@ -25,7 +25,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.maintenance.delta_health import log_position
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.maintenance.engine import Engine, java_classes
-from sandur.pipeline.maintenance.evidence import RowsDiffer, identifier_of, request_of
+from sandur.pipeline.maintenance.evidence import RowsDiffer, compacted, compactions_of, identifier_of, request_of
 from sandur.spark.sessions import Connection
 
 _UNITY: Final = "io.unitycatalog.spark.UCSingleCatalog"
@@ -58,7 +58,7 @@ class DeltaMaintenance:
                 before, after = Measure(version=table.published), Measure(version=published)
                 return OperationResult(before=before, after=after, reason=f"published up to version {published}")
             case "compaction" | "checkpoint":
-                return self._on_spark(health, table, policy, operation)
+                return self._on_spark(blocking, health, table, policy, operation)
             case _:
                 return OperationResult(state="skipped", reason=f"{operation} is not for Delta tables")
 
@@ -74,7 +74,7 @@ class DeltaMaintenance:
         return published
 
     def _on_spark(
-        self, health: TableHealth, table: DeltaTable, policy: Policy, operation: Operation
+        self, blocking: BlockingLake, health: TableHealth, table: DeltaTable, policy: Policy, operation: Operation
     ) -> OperationResult:
         session = self._engine.new_session()
         if not _has_delta(session):
@@ -95,10 +95,12 @@ class DeltaMaintenance:
                 f"version {before.version} has {before.rows:,} rows, version {after.version} has {after.rows:,}: "
                 f"restore version {before.version}"
             )
-        if after.version == before.version:
-            return OperationResult(state="skipped", reason="Delta found nothing to compact", before=before, after=after)
-        removed = max(0, (before.files or 0) - (after.files or 0))
-        return OperationResult(before=before, after=after, files_rewritten=removed)
+        return blocking.wait(self._compacted(blocking.lake, table.uuid, before, after))
+
+    async def _compacted(self, lake: Lake, uuid: str, before: Measure, after: Measure) -> OperationResult:
+        table = (await find_by_id(lake, uuid)).value  # As it is now: it names the newest commits.
+        upto, since = after.version or 0, before.version or 0
+        return compacted(await compactions_of(lake, table, self._run, upto=upto, after=since), before, after)
 
 
 def checkpoint_by_kernel(session: SparkSession, connection: Connection, health: TableHealth, table: DeltaTable) -> int:

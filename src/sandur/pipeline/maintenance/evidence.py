@@ -1,23 +1,24 @@
-"""What an operation did to an Iceberg table, as the table itself shows it: totals, new snapshots, and equal rows.
+"""What an operation did to a table, as the table itself shows it: totals, new snapshots and commits, and equal rows.
 
 The answer of a procedure is not enough: batches that lose their commit are only logged, and an answer can be lost.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from sandur.catalog.events import Source
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.maintenance.health import TableHealth
-from sandur.catalog.maintenance.records import Measure
-from sandur.catalog.records import Request
+from sandur.catalog.maintenance.records import Measure, OperationResult
+from sandur.catalog.records import DeltaTable, Request
 from sandur.errors import NotFound, SandurError
 from sandur.iceberg.requests import AssertRefSnapshotId, AssertTableUuid, TableCommit
 from sandur.iceberg.snapshots import BRANCH, MAIN_BRANCH, Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import SetSnapshotRef
+from sandur.operations.delta.versions import LogFile, read_logs
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.documents import current_document
@@ -28,6 +29,8 @@ APPLICATION: Final = "app-id"
 """The entry of a snapshot's summary that names the Spark application."""
 
 _REWRITES: Final = "replace"
+_VERSIONS_MAX: Final = 200
+"""The newest versions of a Delta table that are searched for commits of a run."""
 _WRITER_FOLLOWED: Final = "a writer has committed since: roll back by hand"
 
 
@@ -142,3 +145,22 @@ async def roll_back(lake: Lake, health: TableHealth, made: Sequence[Rewrite], ru
 def request_of(run: str, what: str) -> Request:
     source = Source(kind="pipeline", client="sandur", run_id=run, task_id="maintain")
     return Request(hash=hashlib.sha256(f"{run} {what}".encode()).hexdigest(), source=source)
+
+
+async def compactions_of(
+    lake: Lake, table: DeltaTable, run: str, *, upto: int, after: int = -1
+) -> Mapping[int, LogFile]:
+    """The commits of a run to a Delta table that replaced files, by their version."""
+    logs = await read_logs(lake, table, range(upto, max(after, upto - _VERSIONS_MAX), -1))
+    return {at: one for at, one in sorted(logs.items()) if one.info.user_metadata == run and one.removed}
+
+
+def compacted(made: Mapping[int, LogFile], before: Measure, after: Measure, *, reason: str = "") -> OperationResult:
+    """What these commits did. Writers may have committed beside them, so the measures alone do not show it."""
+    if not made:
+        return OperationResult(state="skipped", reason="Delta found nothing to compact", before=before, after=after)
+    removed = [file for one in made.values() for file in one.removed]
+    size = sum(file.size or 0 for file in removed)
+    return OperationResult(
+        reason=reason, before=before, after=after, files_rewritten=len(removed), bytes_rewritten=size
+    )

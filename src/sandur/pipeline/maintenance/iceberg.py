@@ -121,6 +121,9 @@ class IcebergTable:
                 raise RowsDiffer(f"{differs}; {done}")
         if problem and not made:
             raise problem
+        if not made:
+            reason = "Iceberg found nothing to rewrite"
+            return OperationResult(state="skipped", reason=reason, before=measure(before), after=measure(after))
         files = sum(one.replaced("deleted-data-files") for one in made)
         reason = ""
         if problem:

@@ -18,20 +18,25 @@ from sandur.catalog.maintenance.records import (
 from sandur.catalog.records import DeltaTable
 from sandur.errors import SandurError
 from sandur.operations.delta.tables import find_by_id
-from sandur.operations.delta.versions import LogFile, read_logs
+from sandur.operations.delta.versions import LogFile
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.delta_health import checkpoint_since, log_position, measure_delta
 from sandur.operations.maintenance.runs import RunListing, RunRecords, last_end
-from sandur.pipeline.maintenance.evidence import load_metadata, measure, rewrites_of, roll_back, rows_differ
+from sandur.pipeline.maintenance.evidence import (
+    compacted,
+    compactions_of,
+    load_metadata,
+    measure,
+    rewrites_of,
+    roll_back,
+    rows_differ,
+)
 
 _REWRITING = frozenset({"compaction", "deletes", "manifests"})
 _NOTHING = "its run died before it committed; nothing of it is visible"
 _COMPLETE = "its run died after {} commits, which are complete"
 _CHECKPOINT = "its run died after the checkpoint was written"
 _REPEATED = "its run died; what was done is visible and complete, and the next run does the rest"
-
-_VERSIONS_MAX = 200
-"""The newest versions of a Delta table that are searched for commits of the run that died."""
 
 
 async def settle_runs(lake: Lake, runs: Sequence[RunListing], *, settled_by: str) -> int:
@@ -123,22 +128,15 @@ async def _settled_compaction(
     lake: Lake, begun: OperationRecord, health: TableHealth, table: DeltaTable, version: int
 ) -> OperationResult:
     """The compaction of a Delta table, from the newest commits that name its run."""
-    newest = range(version, max(-1, version - _VERSIONS_MAX), -1)
-    logs = await read_logs(lake, table, newest)
-    made = {at: one for at, one in logs.items() if one.info.user_metadata == begun.run and one.removed}
+    made = await compactions_of(lake, table, begun.run, upto=version)
     if not made:
         return OperationResult(state="failed", reason=_NOTHING)
-    for at, one in sorted(made.items()):
+    for at, one in made.items():
         if differs := _delta_rows_differ(at, one):
             return OperationResult(state="failed", reason=differs, before=Measure(version=at - 1))
     now = await measure_delta(lake, table, health, Compaction())
-    return OperationResult(
-        reason=_COMPLETE.format(len(made)),
-        before=Measure(version=min(made) - 1),
-        after=Measure(version=version, files=now.data_files, bytes=now.data_bytes),
-        files_rewritten=sum(len(one.removed) for one in made.values()),
-        bytes_rewritten=sum(file.size or 0 for one in made.values() for file in one.removed),
-    )
+    after = Measure(version=version, files=now.data_files, bytes=now.data_bytes)
+    return compacted(made, Measure(version=min(made) - 1), after, reason=_COMPLETE.format(len(made)))
 
 
 def _delta_rows_differ(version: int, commit: LogFile) -> str:
