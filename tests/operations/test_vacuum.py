@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
+from sandur.catalog.locations import canonical_address
 from sandur.catalog.maintenance.policies import Orphans, Policy
 from sandur.catalog.records import DeltaTable, Uniform
 from sandur.delta.log_state import RETENTION
@@ -18,9 +19,10 @@ from sandur.errors import Invalid
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.tables import NewTable, create_external
 from sandur.operations.janitors.sweep import DAY_MS
-from sandur.operations.maintenance.delta_files import DeltaFiles
+from sandur.operations.maintenance.delta_files import DeltaClones, DeltaFiles
 from sandur.operations.maintenance.orphans import OrphanRemoval, Outcome
 from sandur.storage.contract import ObjectStore
+from tests.fakes.spy_store import SpyStore
 from tests.operations.delta_requests import D, add, create_managed, write_staged
 from tests.operations.janitor_runs import Cluster
 from tests.operations.orphan_runs import InterruptedStore, no_fence
@@ -250,6 +252,22 @@ async def test_a_shallow_clone_blocks_the_vacuum_of_its_source() -> None:
     found = await made.condemn()
 
     assert found.refusal == f"table {clone.table.uuid} names files of it, as a shallow clone does"
+
+
+async def test_the_log_of_a_table_is_read_again_only_after_a_commit() -> None:
+    """A run asks for the clones of each table that it cleans."""
+    made = await Vacuumed.external(added("file:/elsewhere/one"))
+    spy = SpyStore(made.cluster.store)
+    clones = DeltaClones(made.cluster.server(spy))
+    one, two = (canonical_address(f"file:/elsewhere/{name}") for name in ("one", "two"))
+
+    found = [await clones.user_of("other", place) for place in (one, two, one)]
+    reads = len([key for key in spy.keys("get") if "_delta_log/" in key])
+    await made.publish(1, added("file:/elsewhere/two"))
+    after = await clones.user_of("other", two)
+
+    user = f"table {made.table.uuid} names files of it, as a shallow clone does"
+    assert (found, reads, after) == ([user, "", user], 1, user)
 
 
 async def test_a_log_that_names_files_in_another_way_than_the_store_is_left_alone() -> None:

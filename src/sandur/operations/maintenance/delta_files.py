@@ -33,9 +33,9 @@ from sandur.operations.delta.log_files import (
     read_checkpoint,
     read_commits,
 )
-from sandur.operations.delta.publishing import known_published, staged_location
+from sandur.operations.delta.publishing import LOG_FOLDER, known_published, staged_location
 from sandur.operations.lake import Lake
-from sandur.operations.maintenance.orphans import Place
+from sandur.operations.maintenance.orphans import Place, folder_of
 from sandur.operations.maintenance.references import WorkspaceReferences, location_refusal
 from sandur.settings import seconds_of
 from sandur.storage.contract import Version, list_all
@@ -48,9 +48,9 @@ _OVER: Final = frozenset({"killed", "purging"})
 
 
 class _Clone(NamedTuple):
-    """The files elsewhere that a Delta table names, and the version of its record when they were read."""
+    """The files elsewhere that a Delta table names, and what showed its state when they were read."""
 
-    version: Version
+    seen: tuple[Version, tuple[str, str]]
     foreign: tuple[Address, ...]
 
 
@@ -151,14 +151,23 @@ class DeltaClones:
             return ()
         if found.value.data_source_format != DELTA or not found.value.location or found.value.kind != "table":
             return ()
-        known = self._clones.get(uuid)
         # Commits to an external table do not pass the catalog: its record does not show them.
-        if known and known.version == found.version and found.value.table_type == "MANAGED":
+        is_managed = found.value.table_type == "MANAGED"
+        seen = found.version, ("", "") if is_managed else await _newest_in_log(self._lake, found.value)
+        known = self._clones.get(uuid)
+        if known and known.seen == seen:
             return known.foreign
         state = await read_log(self._lake, found.value)
         foreign = tuple(map(canonical_address, foreign_files(state))) if state else ()
-        self._clones[uuid] = _Clone(found.version, foreign)
+        self._clones[uuid] = _Clone(seen, foreign)
         return foreign
+
+
+async def _newest_in_log(lake: Lake, table: DeltaTable) -> tuple[str, str]:
+    """The last name in a log, which the next commit replaces, and the version of that object."""
+    store, folder = folder_of(lake, f"{table.location}/{LOG_FOLDER}")
+    listed = ((one.key.removeprefix(folder), str(one.version)) for one in await list_all(store, folder))
+    return max((one for one in listed if one[0][0].isdecimal()), default=("", ""))
 
 
 async def read_log(lake: Lake, table: DeltaTable) -> LogState | None:
