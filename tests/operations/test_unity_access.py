@@ -6,11 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Namespace
+from sandur.catalog.index import names_scope, place_of
 from sandur.catalog.security.grants import GrantChange
 from sandur.errors import Forbidden, Hidden, NotFound, SandurError
 from sandur.operations.access import Security
 from sandur.operations.delta import commit, load
 from sandur.operations.delta import tables as delta
+from sandur.operations.index.lists import read_page
+from sandur.operations.index.truth import list_written_names, read_entries
 from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX
 from sandur.operations.tables.names import EVERY_FORMAT
 from sandur.operations.unity import credentials, lists, registry, securables, tables
@@ -433,3 +436,17 @@ async def test_a_load_never_combines_a_new_right_with_older_content(world: World
     found = await load.load_table(lake, D)
 
     assert found.last_version == 1
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_a_server_that_has_just_started_lists_and_reads_what_a_request_left(world: World, case: Case) -> None:
+    """The index has what the records say, and every record can be decoded."""
+    await case.run(world.lake, world.ids)
+    await world.lake.background.drain()
+
+    reader = make_lake(world.lake.store, world.lake.clock, allowed_locations=("s3://bucket",))
+    for scope in (names_scope(NAMESPACE), place_of(NAMESPACE).scope):
+        page = await read_page(reader, scope, last=None, wanted=None)
+        names = {*(entry.name for entry in page.entries), *await list_written_names(reader, scope)}
+        expected = await read_entries(reader, scope, names)
+        assert {entry.name: entry for entry in page.entries} == {name: one for name, one in expected.items() if one}

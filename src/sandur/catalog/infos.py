@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from sandur.catalog.functions import FunctionDefinition
+from sandur.catalog.functions import DependencyList, FunctionDefinition
 from sandur.catalog.identifiers import Identifier, Namespace, full_name_of
 from sandur.catalog.records import (
     Catalog,
@@ -93,7 +93,7 @@ class TableInfo(EntityInfo, frozen=True, kw_only=True):
     properties: dict[str, str] | None = None
     table_id: str
     view_definition: str | None = None
-    view_dependencies: msgspec.Raw | None = None
+    view_dependencies: DependencyList | None = None
 
 
 class VolumeInfo(EntityInfo, frozen=True, kw_only=True):

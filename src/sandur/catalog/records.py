@@ -6,7 +6,7 @@ import msgspec
 
 from sandur import errors
 from sandur.catalog.events import AttemptedEvent, CatalogEvent, Source
-from sandur.catalog.functions import FunctionDefinition
+from sandur.catalog.functions import DependencyList, FunctionDefinition
 from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.record_versions import Record
 from sandur.errors import Subject
@@ -266,7 +266,7 @@ class DeltaTable(_Bound, frozen=True, kw_only=True):
     comment: str | None = None
     properties: dict[str, str] = msgspec.field(default_factory=dict)
     view_definition: str | None = None
-    view_dependencies: msgspec.Raw | None = None
+    view_dependencies: DependencyList | None = None
     etag: str = ""
     created_ms: int = 0
     created_by: str = ""

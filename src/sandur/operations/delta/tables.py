@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.events import Source
+from sandur.catalog.functions import DependencyList
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.infos import with_rename
 from sandur.catalog.locations import canonical_address, check_length, normalize_location
@@ -158,7 +159,7 @@ class NewTable(msgspec.Struct, frozen=True, kw_only=True):
     properties: dict[str, str] = {}
     comment: str | None = None
     view_definition: str | None = None
-    view_dependencies: msgspec.Raw | None = None
+    view_dependencies: DependencyList | None = None
     last_commit_ms: int = 0
     uniform: Uniform | None = None
 

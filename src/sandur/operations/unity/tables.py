@@ -2,7 +2,6 @@
 
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.functions import Dependency, DependencyList
@@ -55,8 +54,7 @@ def _check(wanted: delta.NewTable) -> None:
 async def _with_dependencies(lake: Lake, wanted: delta.NewTable, request: Request) -> delta.NewTable:
     """The view with its list of dependencies, empty if it names none; raises NotFound if one does not exist."""
     given = wanted.view_dependencies
-    found = msgspec.json.decode(given, type=DependencyList) if given is not None else DependencyList()
-    dependencies = found.dependencies or ()
+    dependencies = (given.dependencies if given else None) or ()
     if wanted.table_type == "METRIC_VIEW" and not dependencies:
         raise Invalid(f"METRIC_VIEW {wanted.identifier}: view_dependencies must name at least one table or function")
     try:
@@ -66,7 +64,7 @@ async def _with_dependencies(lake: Lake, wanted: delta.NewTable, request: Reques
         key_hash = key_hash_of(request)
         if not key_hash or await lake.claim(delta.CREATE, key_hash).read() is None:
             raise
-    return replace(wanted, view_dependencies=msgspec.Raw(msgspec.json.encode({"dependencies": dependencies})))
+    return replace(wanted, view_dependencies=DependencyList(dependencies))
 
 
 async def _check_dependency(lake: Lake, dependency: Dependency) -> None:

@@ -60,7 +60,6 @@ async def create(call: Call) -> Answer:
         raise Invalid(f"columns: a comment has more than {COMMENT_CHARS_MAX} characters")
     properties = without_spark_options(body.properties or {})
     check_new_keys(properties)
-    dependencies = body.view_dependencies
     wanted = NewTable(
         identifier=identifier_from_parts(body.catalog_name, body.schema_name, checked_new_name("table", body.name)),
         table_type=body.table_type,
@@ -70,7 +69,7 @@ async def create(call: Call) -> Answer:
         properties=properties,
         comment=body.comment,
         view_definition=body.view_definition,
-        view_dependencies=None if dependencies is None else msgspec.Raw(msgspec.json.encode(dependencies)),
+        view_dependencies=body.view_dependencies,
     )
     return answer_with(await operations.create_table(call.lake, wanted, call.request()))
 
