@@ -1,5 +1,7 @@
 """The pages of the metastore, catalogs, namespaces and tables."""
 
+import ast
+
 import httpx
 import pytest
 
@@ -97,6 +99,17 @@ def test_how_to_read_a_table_says_how_to_log_in_if_that_is_needed(*, needs_login
     assert ("AUTHORIZATION_TYPE none" in lines["iceberg"]["DuckDB"]) != needs_login
     for format_ in lines:
         assert ("YOUR TOKEN" in lines[format_]["DuckDB"]) == needs_login
+
+
+def test_how_to_read_a_table_is_valid_python_for_any_name() -> None:
+    identifier = Identifier("it's", ("a\\", 'b"c'), "d\ne'); evil(")
+
+    lines = {one.engine: one.text for one in engine_lines(identifier, "iceberg", "http://localhost:8181")}
+
+    calls = [one for one in ast.walk(ast.parse(lines["PyIceberg"])) if isinstance(one, ast.Call)]
+    named = {one.func.attr: one for one in calls if isinstance(one.func, ast.Attribute)}
+    assert ast.literal_eval(named["load_table"].args[0]) == (*identifier.levels, identifier.name)
+    assert set(named) == {"load_table", "scan", "to_arrow"}
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,9 @@ def dropped_view(dropped: DroppedInfo) -> DroppedView:
     return DroppedView(title=f"{dropped.full_name} was dropped", dropped=dropped)
 
 
+_IMPORT: Final = "from pyiceberg.catalog import load_catalog"
+
+
 def engine_lines(
     identifier: Identifier, format_: str, origin: str, *, needs_login: bool = False
 ) -> tuple[EngineLine, ...]:
@@ -192,7 +195,7 @@ def engine_lines(
     credential = ", credential='YOUR NAME:YOUR SECRET'" if needs_login else ""
     opened = f"load_catalog('sandur', type='rest', uri={origin!r}, warehouse={identifier.catalog!r}{credential})"
     return (
-        EngineLine("PyIceberg", f"{opened}.load_table({parts!r}).scan().to_arrow()"),
+        EngineLine("PyIceberg", f"{_IMPORT}\nlake = {opened}\nlake.load_table({parts!r}).scan().to_arrow()"),
         spark,
         EngineLine("DuckDB", f"{attach}\n{select}"),
         EngineLine("Trino", _select((identifier.catalog, *parts), '"')),
