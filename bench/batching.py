@@ -1,9 +1,10 @@
 """Measure what batched commits gain on one hot table, on a bucket and in a folder.
 
 Writers of one server change a table that they all share: each sets a property of its own, with or without an
-idempotency key, appends to a branch of its own, appends to `main` on the snapshot that it saw last, or commits a
-version of a Delta table. The bucket is memory behind the latency of one. "alone" is the same server on a store whose
-version of records does not allow batches (V3), so that every commit has its own swap; both take turns in one run.
+idempotency key, sets statistics, appends to a branch of its own, appends to `main` on the snapshot that it saw last, or
+commits a version of a Delta table. The bucket is memory behind the latency of one. "alone" is the same server on a
+store whose version of records does not allow batches (V3), so that every commit has its own swap; both take turns in
+one run.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from sandur.storage.shared_reads import SharingStore
 from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.wrapping_store import Call, WrappingStore
 from tests.operations.delta_requests import add, create_managed
-from tests.operations.lakes import make_lake
+from tests.operations.lakes import OWN_ADDRESS, make_lake
 from tests.operations.requests import (
     append,
     at_snapshot,
@@ -143,6 +144,24 @@ async def _properties(_lake: Lake, send: Send) -> Step:
     return lambda writer: send(commit(set_property(f"writer {writer}", str(next(numbers)))))
 
 
+async def _statistics(_lake: Lake, send: Send) -> Step:
+    """Each writer sets the statistics of one snapshot anew, as jobs that compute them do."""
+    numbers = itertools.count()
+    await send(append(1))
+
+    async def step(_writer: int) -> None:
+        file = {
+            "snapshot-id": 1,
+            "statistics-path": f"{OWN_ADDRESS}/statistics/{next(numbers)}.puffin",
+            "file-size-in-bytes": 1,
+            "file-footer-size-in-bytes": 1,
+            "blob-metadata": [],
+        }
+        await send(commit({"action": "set-statistics", "statistics": file}))
+
+    return step
+
+
 async def _branches(_lake: Lake, send: Send) -> Step:
     """Each writer appends to a branch of its own, on the snapshot that it appended last."""
     ids, last = itertools.count(1), dict[int, int]()
@@ -201,6 +220,7 @@ async def _delta(lake: Lake, _send: Send) -> Step:
 WORKLOADS: Final[dict[str, Callable[[Lake, Send], Awaitable[Step]]]] = {
     "properties": _properties,
     "properties, with keys": _properties,
+    "statistics": _statistics,
     "branches": _branches,
     "appends to main": _appends,
     "Delta": _delta,

@@ -1,15 +1,18 @@
 """Measure cold servers: time and CPU time from the start of the process to ready, and of its first requests.
 
-A start is measured from outside, by `/readyz`. The first requests of each kind go to a new server with one worker, in
-parts of a hundred. Then come a part with everything warm, commits that stand alone, with all that follows their answer,
-a part on a busy machine, and commits with and without fsync. `--against TREE` runs the same with another checkout, in
-turns, and adds the ratios.
+`sandur --help` and starts are measured from outside; a start ends with `/readyz`. The first requests of each kind go
+to a new server with one worker, in parts of a hundred. Then come a part with everything warm, commits that stand
+alone, with all that follows their answer, a part on a busy machine, and commits with and without fsync. `--against
+TREE` runs the same with another checkout, in turns, and adds the ratios.
 """
 
 import argparse
 import contextlib
 import os
+import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,14 +58,16 @@ def main() -> None:
     plan, loader = QUICK if options.quick else FULL, Loader()
     trees = {NOW: SOURCE, **({BEFORE: options.against / "src"} if options.against else {})}
     with tempfile.TemporaryDirectory(prefix="sandur-bench-") as folder:
+        helps = _measure_help(plan, trees)
         starts = _measure_starts(Path(folder), plan, trees)
         requests = _measure_requests(Path(folder), plan, trees, loader)
         syncs = _measure_syncs(Path(folder), plan, loader)
-    _show(starts, requests, syncs)
+    _show(helps, starts, requests, syncs)
     result = {
         "settings": "folder, fsync always (the default); the requests by one connection, with one worker",
         "plan": plan,
         "load_average": round(os.getloadavg()[0], 2),
+        "--help": helps,
         "start": starts,
         "CPU ms per request": requests,
         "commits by fsync": syncs,
@@ -83,6 +88,29 @@ def _server(parent: Path, source: Path, workers: int) -> Iterator[Target]:
     folder = Path(tempfile.mkdtemp(dir=parent))
     with running_sandur("cold", folder, f"{folder}/data", workers, {"PYTHONPATH": str(source)}) as target:
         yield target
+
+
+def _measure_help(plan: Plan, trees: Mapping[str, Path]) -> Mapping[str, object]:
+    """The medians of `sandur --help`, from the start of its process to its end."""
+    found: dict[str, list[Start]] = {name: [] for name in trees}
+    for number in range(2 * plan.starts + 1):
+        for name, source in sorted(trees.items(), reverse=number % 2 == 0):
+            cpu, began = _cpu_of_children(), time.perf_counter()
+            subprocess.run(
+                [sys.executable, "-c", "from sandur.cli.main import run; run()", "--help"],
+                env={**os.environ, "PYTHONPATH": str(source)},
+                stdout=subprocess.DEVNULL,
+                check=True,
+            )
+            one = Start(time.perf_counter() - began, _cpu_of_children() - cpu)
+            if number:  # The first one may compile the modules.
+                found[name].append(one)
+    return _compared(found)
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _measure_starts(parent: Path, plan: Plan, trees: Mapping[str, Path]) -> Mapping[str, object]:
@@ -165,10 +193,12 @@ def _waits(pid: int) -> int:
 
 
 def _show(
+    helps: Mapping[str, object],
     starts: Mapping[str, object],
     requests: Mapping[str, Mapping[str, Mapping[str, float]]],
     syncs: Mapping[str, Mapping[str, float]],
 ) -> None:
+    show("sandur --help", ("tree", "figures"), list(helps.items()))
     show("Start", ("workers", "figures"), list(starts.items()))
     for name, by_kind in requests.items():
         parts = sorted({part for costs in by_kind.values() for part in costs}, key=list(by_kind["append"]).index)

@@ -2,12 +2,14 @@
 
 Each size is a process of its own, with a store in memory that behaves as a bucket: every read is a call. Its objects
 are written directly, and are ten days old. `spread` has 1,000 tables in each namespace, `one` has all of them in one.
+`--whole` measures what a list of a whole namespace and the rebuild of its index hold in memory beside the caches.
 `--spark` runs the jobs that read a whole catalog, on a folder with 1,000 tables in each namespace. A part without sizes
-keeps what the result file has: `python -m bench scale --spread= --in-one= --spark=1_000_000`.
+keeps what the result file has: `python -m bench scale --spread= --in-one= --whole= --spark=1_000_000`.
 """
 
 import argparse
 import asyncio
+import ctypes
 import gc
 import json
 import os
@@ -53,12 +55,16 @@ from tests.server.requests import create_table, set_properties
 
 SPREAD: Final = (1_000, 10_000, 100_000, 1_000_000)
 IN_ONE: Final = (1_000, 10_000, 100_000)
+WHOLE: Final = (10_000, 100_000)
 ON_SPARK: Final = (10_000, 100_000, 1_000_000)
 PAGE: Final = 100
 _OK: Final = (200, 204)
 _TIMES: Final = 20
 _AGE_DAYS: Final = 10
 _DAY_MS: Final = 86_400_000
+_CACHE_BYTES: Final = 4 << 20
+_CACHE_RECORDS: Final = 500
+_MIB: Final = 1 << 20
 _ROOT: Final = Path("/bench/store")
 
 
@@ -82,6 +88,14 @@ class Measured(msgspec.Struct, frozen=True):
     load: float
 
 
+class Held(msgspec.Struct, frozen=True):
+    """One operation on a namespace with so many tables, and the memory that it needed at most beside the store."""
+
+    operation: str
+    tables: int
+    mib: int
+
+
 class SparkRun(msgspec.Struct, frozen=True):
     """One job over all tables: its time, the CPU time of all its processes, and the peak memory of its driver."""
 
@@ -98,6 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench scale", description=__doc__)
     parser.add_argument("--spread", type=numbers, default=SPREAD, help="sizes with 1,000 tables per namespace")
     parser.add_argument("--in-one", type=numbers, default=IN_ONE, help="sizes in one namespace")
+    parser.add_argument("--whole", type=numbers, default=WHOLE, help="sizes of namespaces whose lists are held")
     parser.add_argument("--spark", type=numbers, default=ON_SPARK, help="sizes of the jobs on Spark")
     parser.add_argument("--again", action="store_true", help="keep the stored sizes, and store these beside them")
     parser.add_argument("--json", type=Path, help="the result file; the default is bench/results/scale.json")
@@ -108,7 +123,10 @@ def main() -> None:
         "settings": {"store": "memory as a bucket"},
         "sizes": kept.get("sizes", []),
         "spark": kept.get("spark", []),
+        **{key: kept[key] for key in ("whole", "again") if key in kept},
     }
+    if options.again or not (options.spread or options.in_one):
+        result.update({key: kept[key] for key in ("date", "sources_sha256") if key in kept})
     found: list[Measured] = []
     for shape, sizes in (("spread", options.spread), ("one", options.in_one)):
         for count in sizes:
@@ -116,13 +134,20 @@ def main() -> None:
                 found.append(processes.submit(_measured, shape, count).result())
             print(f"{shape} {count:,}: measured", flush=True)
             if options.again:
-                result.update({key: kept[key] for key in ("sizes", "date", "sources_sha256") if key in kept})
                 result["again"] = {**provenance("scale"), "sizes": found}
             else:
                 result["sizes"] = found
             save("scale", result, file=options.json)
     for shape in ("spread", "one"):
         _show([one for one in found if one.shape == shape])
+    held: list[Held] = []
+    for count in options.whole:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
+            held += processes.submit(_held, count).result()
+        result["whole"] = {**provenance("scale"), "memory": held}
+        save("scale", result, file=options.json)
+    if held:
+        show("Memory beside the caches", ("operation", "tables", "MiB"), [msgspec.structs.astuple(one) for one in held])
     runs: list[SparkRun] = []
     for count in options.spark:
         for one in _on_spark(count):
@@ -180,6 +205,15 @@ class Filled(MemoryStore):
         }
         self._sorted_keys = sorted(objects)
 
+    async def get(self, key: str) -> Stored | None:
+        """Bytes of its own for every read, as from a bucket."""
+        found = await super().get(key)
+        return found and Stored(bytes(bytearray(found.data)), found.version)
+
+    @property
+    def mib(self) -> int:
+        return sum(len(stored.data) for stored, _ in self._objects.values()) // _MIB
+
     async def close(self) -> None:
         """Keep everything: the next server uses the same store."""
 
@@ -209,11 +243,12 @@ class _Scale:
         _, catalog = await self._started()
         lake = catalog.lakes.lake("default", "default")
         middle = Namespace("main", ("sales", f"n{self._count // self._per_namespace // 2}"))
-        await self._cost("rebuild the index of a namespace", 1, lambda _: rebuild(lake, names_scope(middle)))
+        await self._cost("rebuild the index of a namespace", 1, lambda _: rebuild(lake, names_scope(middle)), lake)
         await self._cost(
             "rebuild the index of namespaces",
             1,
             lambda _: rebuild(lake, namespaces_scope("main", Namespace("main", ("sales",)))),
+            lake,
         )
         for scope in (CATALOGS, namespaces_scope("main", None)):  # A start reads them to find the others.
             await rebuild(lake, scope)
@@ -293,6 +328,8 @@ class _Scale:
         """Run the step `times` times; what it does after its answer is counted with it."""
         found: dict[str, list[float]] = {field: [] for field in Cost.__struct_fields__}
         for number in range(times):
+            if lake:
+                await lake.background.drain()  # What a timer started since the last step belongs to no step.
             self._store.reset()
             cpu = time.process_time()
             await step(number)
@@ -305,6 +342,50 @@ class _Scale:
             found["read_kb"].append(self._store.bytes_read / 1_000)
             found["written_kb"].append(self._store.bytes_written / 1_000)
         self._costs[name] = Cost(**{field: round(statistics.median(values), 2) for field, values in found.items()})
+
+
+def _held(count: int) -> Sequence[Held]:
+    configure_logging("text", "error")
+    return asyncio.run(_measure_held(count))
+
+
+async def _measure_held(count: int) -> Sequence[Held]:
+    """Each operation on a new server, whose caches are so small that they do not count."""
+    made = MadeInMemory(_ROOT)
+    made.as_new()
+    made.tables(count, per_namespace=count)
+    store = Filled(made.objects, SystemClock().now_ms() - _AGE_DAYS * _DAY_MS)
+    settings = Settings(
+        store=str(_ROOT),
+        janitors=False,
+        log_level="error",
+        cache_bytes_max=_CACHE_BYTES,
+        cache_records_max=_CACHE_RECORDS,
+    )
+    namespace = Namespace("main", ("sales", "n0"))
+
+    async def rebuilt(_app: App, lake: Lake) -> None:
+        await rebuild(lake, names_scope(namespace))
+
+    async def listed(app: App, _lake: Lake) -> None:
+        answer = await send(app, "GET", f"/v1/main/namespaces/{'%1F'.join(namespace.levels)}/tables")
+        if answer.status not in _OK:
+            raise SystemExit(f"bench: the list was answered with {answer.status}")
+
+    found: list[Held] = []
+    steps = (("rebuild without an index", rebuilt), ("rebuild of an index", rebuilt), ("list, whole namespace", listed))
+    for name, step in steps:
+        app, catalog = build(settings, store=store)
+        await catalog.start()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # What was freed before would be used again, and not counted.
+        forget_largest(os.getpid())
+        before_mib, stored_mib = largest_mib(os.getpid()), store.mib
+        await step(app, catalog.lakes.lake("default", "default"))
+        mib = largest_mib(os.getpid()) - before_mib - (store.mib - stored_mib)
+        found.append(Held(name, count, mib))
+        await catalog.close()
+    return found
 
 
 if __name__ == "__main__":
