@@ -306,11 +306,15 @@ def test_definitions_move_from_a_server_to_a_store_and_are_applied_once(targets:
     applied = store_user.run("apply", str(file), "--yes", "--json", *store_flags).json
     again = store_user.run("apply", str(file), "--yes", "--json", *store_flags).json
     exported = store_user.run("export", "main.plans", *store_flags).out
+    some = user.run("export", "main.plans", "--kind", "namespace", "--kind", "view", *flags).json["objects"]
+    unknown = user.run("export", "main.plans", "--kind", "views", *flags)
 
     assert (refused.code, "pass --yes" in refused.err) == (1, True)
     assert [one["action"] for one in dry] == ["create"] * 8
     assert applied == dry
     assert again == []
+    assert [".".join(one["name"]) for one in some] == ["main.plans", "main.plans.inner", "main.plans.recent"]
+    assert (unknown.code, "choose from catalog, namespace" in unknown.err) == (1, True)
     assert exported.split('"name"', 1)[1] == file.read_text().split('"name"', 1)[1]
 
     changed = file.read_text().replace("select 1 as id", "select 2 as id").replace('"k": "v"', '"k": "w"')

@@ -482,11 +482,12 @@ def export_definitions(
     name: PlaceArgument = None,
     *,
     file: Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE", help="Default: print it")] = None,
+    kind: Annotated[list[str] | None, typer.Option("--kind", metavar="KIND", help="Only this kind; repeatable")] = None,
 ) -> None:
     """Write the definitions of a catalog or namespace, or of everything, as JSON: no data, no grants, no secrets."""
     from sandur.cli import definitions  # noqa: PLC0415 - starts fast
 
-    definitions.export_definitions(name, file, flags)
+    definitions.export_definitions(name, file, flags, kinds=kind or definitions.KINDS)
 
 
 @target_command(app, "apply")

@@ -1,7 +1,7 @@
 """`sandur export` and `sandur apply`: the definitions of a catalog as one JSON document, without data and grants."""
 
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +17,7 @@ from sandur.client.catalog import CatalogClient, Json, Name
 from sandur.errors import BadRequest, Conflict, NotFound
 
 _FORM: Final = 1
-_KINDS: Final = ("catalog", "namespace", "table", "view", "volume", "function", "model")
+KINDS: Final = ("catalog", "namespace", "table", "view", "volume", "function", "model")
 _IDS: Final = frozenset(
     {
         "id",
@@ -71,16 +71,18 @@ class Step(NamedTuple):
         return {"action": self.action, "kind": self.definition.kind, "name": name, "detail": self.detail}
 
 
-def export_definitions(name: str | None, file: Path | None, flags: TargetFlags) -> None:
+def export_definitions(name: str | None, file: Path | None, flags: TargetFlags, *, kinds: Sequence[str]) -> None:
     within = name_of(name) if name else None
+    if unknown := sorted({*kinds} - {*KINDS}):
+        raise BadRequest(f"{unknown[0]!r} is no kind of objects; choose from {', '.join(KINDS)}")
 
     async def collect(client: CatalogClient) -> list[Definition]:
         above = [Name(within.parts[:count]) for count in range(1, len(within.parts) + 1)] if within else []
-        found = [await definition_of(client, one) for one in above]
+        found = [one for one in [await definition_of(client, one) for one in above] if one.kind in kinds]
         async for one, entry in client.walk(within):
-            if entry["kind"] in _KINDS and not (entry["kind"] == "table" and entry.get("format") == ""):
+            if entry["kind"] in kinds and not (entry["kind"] == "table" and entry.get("format") == ""):
                 found.append(await definition_of(client, one))
-        return sorted(found, key=lambda one: (_KINDS.index(one.kind), one.name))
+        return sorted(found, key=lambda one: (KINDS.index(one.kind), one.name))
 
     objects = tuple(run_on_target(collect, flags))
     document = msgspec.json.format(msgspec.json.encode(Definitions(sandur=_FORM, objects=objects)), indent=2)
@@ -210,7 +212,7 @@ def read_definitions(file: Path) -> Definitions:
         raise BadRequest(f"file {file}: its form is {found.sandur}, and this program reads form {_FORM}")
     for one in found.objects:
         parts_min = {"catalog": 1, "namespace": 2}.get(one.kind, 3)
-        if one.kind not in _KINDS or len(one.name) < parts_min or (one.kind == "catalog" and len(one.name) > 1):
+        if one.kind not in KINDS or len(one.name) < parts_min or (one.kind == "catalog" and len(one.name) > 1):
             raise BadRequest(f"file {file}: {path_text(one.name) or 'an object'} is not a {one.kind}")
     return found
 
