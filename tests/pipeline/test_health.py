@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from sandur.catalog.maintenance.policies import PolicyEdit, merged_from, merged_policy
 from sandur.catalog.records import DeltaTable
 from sandur.operations.delta.publishing import published_location
-from sandur.operations.policies import change_policy
+from sandur.operations.policies import Scopes, change_policy
 from sandur.operations.table_health import load_table_health
-from sandur.pipeline.executor_tasks.health import Scopes, measured_row
+from sandur.pipeline.executor_tasks.health import measured_row
 from sandur.pipeline.jobs.health import HEALTH
 from sandur.pipeline.jobs.project import PROJECT
 from sandur.pipeline.sources.range_reader import shaped_batch

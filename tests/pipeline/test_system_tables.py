@@ -15,11 +15,11 @@ from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddSnapshot, SetSnapshotRef
 from sandur.operations.lake import Lake
-from sandur.operations.policies import load_policy
+from sandur.operations.policies import Scopes, load_policy
 from sandur.operations.published import CoreManifest, Dataset, PublishedFile
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.documents import current_document
-from sandur.pipeline.executor_tasks.health import Scopes, measured_row
+from sandur.pipeline.executor_tasks.health import measured_row
 from sandur.pipeline.iceberg_manifests import DataFile, SnapshotIds, encode_manifest, encode_manifest_list, list_entry
 from sandur.pipeline.job import JobContext
 from sandur.pipeline.system_tables import expire_snapshots, refresh

@@ -1,7 +1,7 @@
 """Maintenance policies of workspaces, catalogs, namespaces and tables: load, change and merge them."""
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -30,12 +30,15 @@ from sandur.operations.security import current_authority
 from sandur.operations.tables.documents import TABLES, load_document
 from sandur.operations.transactions.resolution import effective_pointer
 from sandur.operations.unity.grants import Target, find_target
-from sandur.storage.cell import Cell, Versioned, gather_all
+from sandur.storage.cell import Cell, Versioned, gather_all, gather_in_batches
+from sandur.storage.contract import list_pages
 
 WORKSPACE: Final = "workspace"
 """The id and the name of the outermost scope."""
 SYSTEM_NAMESPACE: Final = "system"
 """The namespace of the pipeline's own tables, in the default catalog."""
+
+_READS_AT_ONCE: Final = 64
 
 _CONTAINERS: Final = 2
 """Workspace and catalog come before the scopes of a namespace."""
@@ -50,6 +53,67 @@ class ScopeView(NamedTuple):
     values: Values
     locked: Sequence[Field]
     merged: MergedPolicy
+
+
+class Scopes(NamedTuple):
+    """Every policy of the workspace, by what it applies to."""
+
+    workspace: ScopePolicy | None
+    catalogs: Mapping[str, ScopePolicy]
+    namespaces: Mapping[tuple[str, str], ScopePolicy]
+    tables: Mapping[str, ScopePolicy]
+    default_catalog: str
+
+    def is_system(self, row: Mapping[str, Any]) -> bool:
+        return (row["catalog"], row["namespace"]) == (self.default_catalog, SYSTEM_NAMESPACE)
+
+    def of(self, row: Mapping[str, Any]) -> Sequence[ScopePolicy]:
+        """The policies of a table, from the workspace down."""
+        levels = row["namespace"].split(".")
+        above = [(row["catalog"], ".".join(levels[: depth + 1])) for depth in range(len(levels))]
+        found = (
+            self.workspace,
+            self.catalogs.get(row["catalog"]),
+            SYSTEM if self.is_system(row) else None,
+            *(self.namespaces.get(one) for one in above),
+            self.tables.get(row["uuid"]),
+        )
+        return [one for one in found if one]
+
+
+def scopes_of(
+    records: Mapping[str, PolicyRecord],
+    catalogs: Iterable[tuple[str, str]],
+    namespaces: Iterable[tuple[str, str, str]],
+    default_catalog: str,
+) -> Scopes:
+    """All policies with the current names of their scopes, each of which comes with its id."""
+
+    def policy(id_: str, name: str) -> ScopePolicy:
+        return ScopePolicy(name, records[id_].values, records[id_].locked)
+
+    return Scopes(
+        policy(WORKSPACE, WORKSPACE) if WORKSPACE in records else None,
+        {name: policy(id_, f"catalog {name}") for name, id_ in catalogs if id_ in records},
+        {
+            (catalog, namespace): policy(id_, f"namespace {catalog}.{namespace}")
+            for catalog, namespace, id_ in namespaces
+            if id_ in records
+        },
+        {id_: policy(id_, f"table {id_}") for id_ in records if id_ != WORKSPACE},
+        default_catalog,
+    )
+
+
+async def read_policies(lake: Lake) -> Mapping[str, PolicyRecord]:
+    """The policies of all scopes that decide something, by the id of the scope."""
+    found: dict[str, PolicyRecord] = {}
+    async for page in list_pages(lake.store, lake.layout.policies_folder()):
+        cells = [lake.uncached(one.key, PolicyRecord) for one in page]
+        for held in await gather_in_batches(cells, lambda cell: cell.read(), at_once=_READS_AT_ONCE):
+            if held and held.value.values:
+                found[held.value.scope_id] = held.value
+    return found
 
 
 async def load_policy(lake: Lake, type_: SecurableType, full_name: str) -> ScopeView:

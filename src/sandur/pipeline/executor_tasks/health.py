@@ -5,7 +5,7 @@ sizes. What cannot be read makes a table `blocked`, never healthy.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -22,14 +22,7 @@ from sandur.catalog.maintenance.measures import (
     kept_snapshots,
     small_file_bytes,
 )
-from sandur.catalog.maintenance.policies import (
-    SYSTEM,
-    Compaction,
-    MergedPolicy,
-    Policy,
-    ScopePolicy,
-    merged_policy,
-)
+from sandur.catalog.maintenance.policies import Compaction, Policy, merged_policy
 from sandur.catalog.records import DeltaTable
 from sandur.errors import NotFound, SandurError
 from sandur.iceberg.scan.columns import PARTITION, ManifestColumns
@@ -39,7 +32,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.maintenance.delta_health import FILES_MEASURED_MAX, measure_delta
 from sandur.operations.maintenance.planning import MEASURED
 from sandur.operations.planning.manifests import Manifests
-from sandur.operations.policies import SYSTEM_NAMESPACE
+from sandur.operations.policies import Scopes
 from sandur.operations.tables.documents import TABLES as DOCUMENTS
 from sandur.operations.tables.documents import current_document, load_document
 from sandur.operations.tables.manifest_places import ReadableManifests
@@ -51,31 +44,6 @@ from sandur.pipeline.tasks import Row
 from sandur.splicing import INT64_MAX, count_in
 
 _ENCRYPTED: Final = "encryption.key-id"
-
-
-class Scopes(NamedTuple):
-    """Every policy of the workspace, by what it applies to."""
-
-    workspace: ScopePolicy | None
-    catalogs: Mapping[str, ScopePolicy]
-    namespaces: Mapping[tuple[str, str], ScopePolicy]
-    tables: Mapping[str, ScopePolicy]
-    default_catalog: str
-
-    def is_system(self, row: Row) -> bool:
-        return (row["catalog"], row["namespace"]) == (self.default_catalog, SYSTEM_NAMESPACE)
-
-    def merged(self, row: Row, properties: Mapping[str, str]) -> MergedPolicy:
-        levels = row["namespace"].split(".")
-        above = [(row["catalog"], ".".join(levels[: depth + 1])) for depth in range(len(levels))]
-        found = (
-            self.workspace,
-            self.catalogs.get(row["catalog"]),
-            SYSTEM if self.is_system(row) else None,
-            *(self.namespaces.get(one) for one in above),
-            self.tables.get(row["uuid"]),
-        )
-        return merged_policy([one for one in found if one], properties)
 
 
 def measure_tables(blocking: BlockingLake, rows: Sequence[Row], scopes: Scopes, now_ms: int) -> Any:  # noqa: ANN401 - Arrow has no types
@@ -95,7 +63,7 @@ async def measured_row(lake: Lake, row: Row, scopes: Scopes, now_ms: int) -> Map
         except SandurError as error:
             problem = str(error)
     properties = _object(row["properties_json"])
-    merged = scopes.merged(row, properties)
+    merged = merged_policy(scopes.of(row), properties)
     health = _from_totals({**row, "problem": row["problem"] or problem}, merged.policy, properties, now_ms)
     try:
         if not health.blocked:

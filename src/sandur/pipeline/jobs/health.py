@@ -1,26 +1,23 @@
 """`health`: publish the health of every table, and what its policy would have done about it."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from sandur.catalog.maintenance.policies import PolicyRecord, ScopePolicy
-from sandur.operations.policies import WORKSPACE
+from sandur.operations.policies import WORKSPACE, Scopes, read_policies, scopes_of
 from sandur.pipeline import system_tables
-from sandur.pipeline.executor_tasks.health import Scopes, measure_tables
+from sandur.pipeline.executor_tasks.health import measure_tables
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import DatasetUpdate, Publication
-from sandur.pipeline.tables import CATALOGS, NAMESPACES, REFS, SNAPSHOTS, TABLE_HEALTH, TABLE_METRICS, TABLES
+from sandur.pipeline.tables import CATALOGS, NAMESPACES, REFS, SNAPSHOTS, TABLE_HEALTH, TABLE_METRICS, TABLES, Shape
 from sandur.pipeline.tasks import lake_task, task_count
-from sandur.storage.contract import list_pages
 
 NAME: Final = "health"
 TABLES_PER_TASK: Final = 32
 TABLES_PER_TASK_MAX: Final = 5_000
 TABLES_AT_ONCE: Final = 200
-POLICIES_MAX: Final = 100_000
 SCANS_DAYS: Final = 7
 """Scans a day are those that engines reported in this many days."""
 
@@ -60,37 +57,16 @@ def run(context: JobContext) -> JobReport:
 
 def read_scopes(context: JobContext, publication: Publication) -> Scopes:
     """Every policy with the current name of its scope; one of a scope that is gone applies to nothing."""
-    records = context.wait(_read_policies(context))
-    ids = [id_ for id_ in records if id_ != WORKSPACE]
-    catalogs = publication.read(CATALOGS).where(F.col("id").isin(ids)).select("name", "id").collect()
-    namespaces = (
-        publication.read(NAMESPACES).where(F.col("id").isin(ids)).select("catalog", "namespace", "id").collect()
-    )
+    records = context.wait(read_policies(context.lake))
+    if not any(id_ != WORKSPACE for id_ in records):
+        return scopes_of(records, (), (), context.settings.default_catalog)
+    ids = context.spark.createDataFrame([(id_,) for id_ in records], "id string")
 
-    def policy(id_: str, name: str) -> ScopePolicy:
-        return ScopePolicy(name, records[id_].values, records[id_].locked)
+    def named(shape: Shape, *columns: str) -> Sequence[Any]:
+        return publication.read(shape).join(ids, on="id", how="left_semi").select(*columns, "id").collect()
 
-    return Scopes(
-        policy(WORKSPACE, WORKSPACE) if WORKSPACE in records else None,
-        {row.name: policy(row.id, f"catalog {row.name}") for row in catalogs},
-        {
-            (row.catalog, row.namespace): policy(row.id, f"namespace {row.catalog}.{row.namespace}")
-            for row in namespaces
-        },
-        {id_: policy(id_, f"table {id_}") for id_ in ids},
-        context.settings.default_catalog,
-    )
-
-
-async def _read_policies(context: JobContext) -> Mapping[str, PolicyRecord]:
-    found: dict[str, PolicyRecord] = {}
-    folder = context.layout.policies_folder()
-    async for page in list_pages(context.lake.store, folder):
-        for listed in page:
-            held = await context.lake.uncached(listed.key, PolicyRecord).read()
-            if held and held.value.values and len(found) < POLICIES_MAX:
-                found[held.value.scope_id] = held.value
-    return found
+    catalogs, namespaces = named(CATALOGS, "name"), named(NAMESPACES, "catalog", "namespace")
+    return scopes_of(records, catalogs, namespaces, context.settings.default_catalog)
 
 
 def tables_to_measure(publication: Publication, now_ms: int) -> DataFrame:

@@ -15,11 +15,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sandur.catalog.maintenance.health import TableHealth
-from sandur.catalog.maintenance.policies import PolicyRecord
 from sandur.errors import Unfit
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.planning import is_system
 from sandur.operations.maintenance.requests import list_requests
+from sandur.operations.policies import read_policies
 from sandur.operations.published import PublishedDatasets
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.settings import Settings
@@ -31,7 +31,6 @@ from sandur.spark.sessions import (
     Connection,
     Versions,
 )
-from sandur.storage.contract import list_pages
 
 _POOL: Final = "spark.scheduler.pool"
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
@@ -93,7 +92,8 @@ async def _needs(lake: Lake) -> EngineNeeds:
     health = await published.table(manifest, "table_health", names)
     running = [row for row in health.to_pylist() if row["mode"] == _RUN]
     own = [row for row in running if is_system(lake, row["catalog"], row["namespace"])]
-    is_needed = len(own) < len(running) or await _has_running_policy(lake)
+    is_needed = len(own) < len(running)
+    is_needed = is_needed or any(one.values.get("mode") == _RUN for one in (await read_policies(lake)).values())
     is_needed = is_needed or any(one.is_open for one in await list_requests(lake))
     has_own = any(row["needs_json"] != "[]" for row in own)
     return EngineNeeds(is_needed, "delta" in _values(tables, "format"), has_own)
@@ -101,15 +101,6 @@ async def _needs(lake: Lake) -> EngineNeeds:
 
 def _values(table: Any, column: str) -> set[Any]:  # noqa: ANN401 - Arrow has no types
     return set(table.column(column).to_pylist())
-
-
-async def _has_running_policy(lake: Lake) -> bool:
-    async for page in list_pages(lake.store, lake.layout.policies_folder()):
-        for listed in page:
-            held = await lake.uncached(listed.key, PolicyRecord).read()
-            if held and held.value.values.get("mode") == _RUN:
-                return True
-    return False
 
 
 def session_options(settings: Settings, *, with_delta: bool) -> dict[str, str]:
