@@ -12,6 +12,7 @@ import msgspec
 
 from sandur.errors import Damaged, SandurError, SwapLost
 from sandur.operations.background import Background
+from sandur.operations.index.hints import read_ahead
 from sandur.operations.janitors.schedule import Janitors
 from sandur.operations.lake import Lake
 from sandur.settings import RetrySettings, Settings
@@ -85,6 +86,7 @@ class Server:
 
     async def live(self) -> None:
         self.janitors.start()
+        await read_ahead(self.lake)  # Clients do not wait for it: nothing may depend on it.
         await asyncio.Event().wait()
 
 

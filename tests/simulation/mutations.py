@@ -13,7 +13,7 @@ from sandur.errors import OutcomeUnknown, SwapLost
 from sandur.operations.idempotency import ClaimLost, KeyClaim
 from sandur.operations.index import update as index_update
 from sandur.operations.receipts import Receipts
-from sandur.operations.tables import batch, changes, documents
+from sandur.operations.tables import batch, changes, creation, documents
 from sandur.operations.tables import commit as commits
 from sandur.operations.transactions import resolution
 from sandur.storage.cell import Cell
@@ -155,7 +155,7 @@ def _namespace_is_not_confirmed() -> contextlib.AbstractContextManager[object]:
     async def confirmed(*_arguments: Any) -> bool:
         return True
 
-    from sandur.operations.tables import creation, rename, undrop  # noqa: PLC0415 - their own names of the function
+    from sandur.operations.tables import rename, undrop  # noqa: PLC0415 - their own names of the function
 
     return _replaced(
         *(
@@ -164,6 +164,11 @@ def _namespace_is_not_confirmed() -> contextlib.AbstractContextManager[object]:
             if hasattr(module, "confirm_namespace")
         )
     )
+
+
+def _written_ahead_is_trusted() -> contextlib.AbstractContextManager[object]:
+    """N2 ahead: what was written ahead is used although the namespace is not the one that the server knew."""
+    return _replaced((creation, "_is_unchanged", lambda *_: True))
 
 
 def _replays_are_not_recognised() -> contextlib.AbstractContextManager[object]:
@@ -205,6 +210,7 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "G4 cached cells are trusted": _cached_cells_are_trusted,
     "I1 the index is not marked": _index_is_not_marked,
     "N4 the namespace is not confirmed": _namespace_is_not_confirmed,
+    "N2 ahead: the namespace is not compared": _written_ahead_is_trusted,
     "C5 replays are not recognised": _replays_are_not_recognised,
     "B4 no receipts of what was passed": _no_receipts_of_what_was_passed,
     "B7 members without a claim": _members_without_a_claim,

@@ -52,6 +52,8 @@ WORLDS_MAX: Final = 5_000
 GAP_SECONDS_MAX: Final = 3 * 3_600
 _RACES_SHARE: Final = 0.5
 _INDEX_SHARE: Final = 0.4
+_KEYED_SHARE: Final = 0.6
+_KEYED_CREATES_SHARE: Final = 0.2  # Others may write ahead (N2).
 _LABEL: Final = "label."
 _CONFLICT: Final = "Conflict"
 
@@ -167,7 +169,8 @@ class NameClients:
 
     async def _recorded(self, operation: CatalogOperation) -> Recorded:
         await asyncio.sleep(self._chance.choice((0.0, 0.05, 1.0, 20.0)) * self._chance.random())
-        is_keyed = self._chance.random() < 0.6 and not isinstance(operation, Load)
+        share = _KEYED_CREATES_SHARE if isinstance(operation, Create) else _KEYED_SHARE
+        is_keyed = self._chance.random() < share and not isinstance(operation, Load)
         sent = self._request(operation, is_keyed=is_keyed)
         began = self.fleet.loop.time()
         result: Result = ""

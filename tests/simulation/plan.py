@@ -7,10 +7,10 @@ from typing import Final, Literal
 import msgspec
 
 Fault = Literal["kill", "partition", "loss", "late", "throttle", "skew"]
-Work = Literal["names", "appends", "batches", "delta", "grants", "upkeep"]
+Work = Literal["names", "creates", "appends", "batches", "delta", "grants", "upkeep"]
 
 FAULTS: Final[tuple[Fault, ...]] = ("kill", "partition", "loss", "late", "throttle", "skew")
-WORKS: Final[tuple[Work, ...]] = ("names", "appends", "batches", "delta", "grants", "upkeep")
+WORKS: Final[tuple[Work, ...]] = ("names", "creates", "appends", "batches", "delta", "grants", "upkeep")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,15 +28,16 @@ from tests.simulation.grants import Grants, principal_names
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.names import NameClients, judge_index
 from tests.simulation.plan import Plan
-from tests.simulation.tables import Appends, Batches, DeltaWriters
+from tests.simulation.tables import Appends, Batches, Creates, DeltaWriters
 from tests.statemachine.specification import OK, UNSURE, Transact
 
 STEPS_MAX: Final = 20_000_000
 _UPKEEP_SECONDS: Final = 120.0
 
-Group = NameClients | Appends | Batches | DeltaWriters | Grants
+Group = NameClients | Creates | Appends | Batches | DeltaWriters | Grants
 _KINDS: Final[Mapping[str, Callable[[Fleet, int], Group]]] = {
     "names": NameClients,
+    "creates": Creates,
     "appends": Appends,
     "batches": Batches,
     "delta": DeltaWriters,

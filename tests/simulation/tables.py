@@ -13,7 +13,7 @@ from sandur.catalog.records import DeltaTable, Request
 from sandur.delta.requests import DeltaChange
 from sandur.errors import SwapLost
 from sandur.iceberg.requests import TableCommit
-from sandur.operations.containers.namespaces import create_namespace
+from sandur.operations.containers.namespaces import create_namespace, update_namespace_properties
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.publishing import published_location, staged_location
 from sandur.operations.delta.tables import create_from_staging, load_delta_table, stage_table
@@ -37,6 +37,7 @@ SENDS_MAX: Final = 8
 PATIENT_SENDS_MAX: Final = 200
 _TAKEN: Final = "AlreadyExists"
 _TRANSACTIONS: Final = 0.1
+_MOVES: Final = 0.3
 
 
 class Sent(NamedTuple):
@@ -116,6 +117,74 @@ class TableClients:
 
     async def _send(self, what: str, work: Callable[[Lake], Awaitable[T]]) -> Answer[T]:
         return await self.fleet.send(self._chance, f"{self.namespace} {what}", work)
+
+
+class Created(NamedTuple):
+    """A table that a client sent, with the answer, and the uuid if it was answered."""
+
+    name: str
+    result: str
+    uuid: str | None
+
+
+class Creates(TableClients):
+    """Creates without keys, which write ahead (N2), while the namespace gets other locations, one after the other.
+
+    A new table lies where the namespace has its tables during the request. Two clients sometimes send the same name.
+    """
+
+    kind = "creates"
+
+    def __init__(self, fleet: Fleet, number: int) -> None:
+        super().__init__(fleet, number)
+        self._created: list[Created] = []
+        self._place_sent = self._place_answered = 0
+
+    async def begin(self) -> None:
+        await self._move()
+
+    async def change(self) -> None:
+        is_moving = self._place_sent > self._place_answered
+        await (self._move() if not is_moving and self._chance.random() < _MOVES else self._create())
+
+    async def _move(self) -> None:
+        self._place_sent = number = self._place_sent + 1
+
+        async def move(lake: Lake, sent: Request) -> None:
+            updates = {"location": f"{lake.area}/main/{self.kind}/{number}"}
+            await update_namespace_properties(lake, self.namespace, removals=[], updates=updates, request=sent)
+
+        await self.insist(f"place {number}", move)
+        self._place_answered = number
+
+    async def _create(self) -> None:
+        number, least = self.number(), self._place_answered
+        name = f"t{number // 2}"
+        sent = request(f"{self.namespace} create {number}")
+        answer = await self._send(
+            f"create {number}", lambda lake: create_table(lake, self.namespace, table(name), sent)
+        )
+        uuid = None
+        if answer.result == OK and answer.value:
+            found = content(answer.value)
+            uuid = found["table-uuid"]
+            place = int(found["location"].partition(f"/{self.kind}/")[2].partition("/")[0] or 0)
+            if not least <= place <= self._place_sent:
+                self.fleet.problem(f"{self.namespace}.{name} lies in place {place}, which was not its namespace's")
+        elif answer.result not in {_TAKEN, *UNSURE}:
+            self.fleet.problem(f"{self.namespace}.{name}: a create was answered with {answer.result}")
+        self._created.append(Created(name, answer.result, uuid))
+
+    async def judge(self, lake: Lake) -> None:
+        """A table that was answered is there, and no other one was answered under its name."""
+        names = [one.name for one in self._created]
+        for one in self._created:
+            if one.result == OK:
+                found = content(await load(lake, Identifier(*self.namespace, one.name)))
+                if found["table-uuid"] != one.uuid:
+                    self.fleet.problem(f"{self.namespace}.{one.name} is {found['table-uuid']}, and not {one.uuid}")
+            if one.result == _TAKEN and names.count(one.name) == 1:
+                self.fleet.problem(f"{self.namespace}.{one.name}: nobody else created it")
 
 
 class Appends(TableClients):

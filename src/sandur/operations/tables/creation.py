@@ -117,7 +117,7 @@ class Creation(Generic[T]):
         (namespace, slot, uuid, self._unfree), *_ = await gather_all(
             (reads, check_names_early(self.lake), self._write(wanted, ahead) if ahead else _nothing())
         )
-        if self._aside and (seen and seen.version) != (namespace and namespace.version):
+        if self._aside and not _is_unchanged(seen, namespace):
             await self.lake.background.run("delete the file of a lost create", self._forget_aside(uuid))
             self._aside, uuid = None, self.lake.clock.new_uuid()
         missing = namespace_not_found(self.identifier.namespace)
@@ -458,6 +458,11 @@ class _FreshUuid(NamedTuple):
     """Another uuid to continue with."""
 
     uuid: str
+
+
+def _is_unchanged(seen: Versioned[NamespaceRecord] | None, found: Versioned[NamespaceRecord] | None) -> bool:
+    """N2 ahead: whether the namespace is still as this process knew it."""
+    return (seen and seen.version) == (found and found.version)
 
 
 async def discard_creation(lake: Lake, identifier: Identifier, uuid: str, request: Request) -> None:
