@@ -78,6 +78,20 @@ async def test_a_person_moves_the_slider_and_goes_on_from_a_version(browser: Bro
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize(("path", "bar"), [(f"{ORDERS}/grants", ".tabs"), ("/ui/server", ".menu")])
+async def test_on_a_small_screen_the_open_tab_is_in_sight(browser: Browser, place: Place, path: str, bar: str) -> None:
+    async with person(browser, place, "small") as someone:
+        await someone.open(path)
+        await someone.page.wait_for_load_state("networkidle")
+        box = await someone.page.locator(f"{bar} [aria-current]").bounding_box()
+        top = await someone.page.evaluate("scrollY")
+
+        assert box
+        assert 0 <= box["x"] <= box["x"] + box["width"] <= 360
+        assert top == 0
+
+
+@pytest.mark.browser
 async def test_a_person_copies_how_to_read_a_table(browser: Browser, place: Place) -> None:
     async with person(browser, place) as someone:
         await someone.context.grant_permissions(["clipboard-read", "clipboard-write"])

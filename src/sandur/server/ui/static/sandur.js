@@ -1,4 +1,5 @@
-// What every page has: the key `/` leads to the search field, Escape leaves it, and a button copies each block of code.
+// What every page has: the key `/` leads to the search field, Escape leaves it, the open tab is in sight, and a button
+// copies each block of code.
 const search = document.getElementById("q");
 
 function isTyping(target) {
@@ -15,6 +16,11 @@ document.addEventListener("keydown", (event) => {
     search.blur();
   }
 });
+
+// On a small screen, lists of tabs are wider than the page.
+for (const open of document.querySelectorAll(".tabs [aria-current], .menu [aria-current]")) {
+  open.scrollIntoView({ block: "nearest", inline: "center" });
+}
 
 // Browsers give pages the clipboard over https and on the machine itself only.
 if (navigator.clipboard) {
