@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from sandur.catalog.identifiers import Identifier, Namespace
-from sandur.errors import Forbidden, Hidden, NotFound, SandurError, Unauthenticated, Unavailable
+from sandur.errors import Busy, Forbidden, Hidden, NotFound, SandurError, Unauthenticated, Unavailable
 from sandur.iceberg.requests import TableCommit
 from sandur.operations.containers.namespaces import (
     create_namespace,
@@ -22,6 +22,8 @@ from sandur.operations.tables.register import register_table
 from sandur.operations.tables.rename import rename
 from sandur.operations.transactions.coordinator import commit_transaction
 from sandur.storage.contract import list_all
+from sandur.storage.retry import RetryingStore
+from tests.crash.test_batches_races import Unanswered
 from tests.fakes.fixed_clock import FixedClock
 from tests.operations.authorized_lakes import T, by, enter, lake_of_principals, text_of
 from tests.operations.hooked_store import HookedStore
@@ -108,6 +110,25 @@ async def test_a_commit_whose_right_is_revoked_before_its_swap_is_refused_and_le
     await lake.background.drain()
     assert not store.hooks
     assert [listed.key for listed in await list_all(store, "tables/")] == before
+
+
+@pytest.mark.parametrize("is_renamed", [False, True])
+async def test_no_refusal_by_the_grants_hides_a_commit_that_may_have_been_made(lake: Lake, *, is_renamed: bool) -> None:
+    """A7: the swap is made and then replaced, its answer is lost, and the right is taken."""
+    store = Unanswered(lake.store)
+    server = make_lake(RetryingStore(store, lake.clock), lake.clock)
+    await enter(lake, "ann")
+    await grant(lake, "ann", "table", "main.a.t", "SELECT", "MODIFY")
+
+    async def happens() -> None:
+        await commit_table(lake, T, commit(set_property("other", "1")), request_of(ADMIN, "other"))
+        await revoke(lake, "ann", "table", "main.a.t", "SELECT", "MODIFY")
+        if is_renamed:
+            await rename(lake, T, identifier_of("u"), kind="table", request=request_of(ADMIN, "rename"))
+
+    store.happens = happens
+    with pytest.raises(Busy, match="may still be applied"):
+        await commit_table(by(server, "ann", "updateTable"), T, append(1), request_of("ann", "commit"))
 
 
 async def test_a_load_never_joins_a_right_with_content_from_another_time(lake: Lake) -> None:

@@ -300,10 +300,14 @@ class Commit(Generic[M]):
             require(self.lake, authority, chain, missing=missing)
             if base is not None and self.change.relocates(base):
                 require(self.lake, authority, chain, missing=missing, situation="relocate")
-        except (Forbidden, Hidden):
-            if self.uncertain:  # A7
-                raise Busy(f"{self.identifier}: an earlier attempt of this request may still be applied") from None
-            raise
+        except (Forbidden, Hidden) as error:
+            raise self._denied(error) from None
+
+    def _denied(self, error: SandurError) -> SandurError:
+        """A7: what to raise in place of a refusal by the grants, which would say that the commit was not made."""
+        if self.uncertain:
+            return Busy(f"{self.identifier}: an earlier attempt of this request may still be applied")
+        return error
 
     async def _confirm(self, base: Base[M]) -> "_Confirmed":
         """The grants, and whether name and pointer are as remembered.
@@ -454,7 +458,10 @@ class Commit(Generic[M]):
         if authority:  # A9: judged on the record that is left.
             missing = name_not_found(self.identifier, self.family.kind)
             chain = await record_chain(self.lake, authority, self.identifier, pointer, missing=missing)
-            require(self.lake, authority, chain, missing=missing)
+            try:
+                require(self.lake, authority, chain, missing=missing)
+            except (Forbidden, Hidden) as error:
+                raise self._denied(error) from None
         if self.claim is None or self.claim.pinned_uuid != uuid:
             self.claim = None
             if await self.claim_for(uuid).read():

@@ -30,8 +30,10 @@ P = TypeVar("P", Catalog, NamespaceRecord)
 B = TypeVar("B", bound=BoundRecord)
 
 RENAME: Final = "rename"
-RENAMES_MAX: Final = 16
 """The operation under which renames claim their keys; `by` of a `moved` name is the hash of that key."""
+
+RENAMES_MAX: Final = 16
+"""How many renames of one object are followed."""
 
 ICEBERG: Final[tuple[Format, ...]] = ("iceberg",)
 EVERY_FORMAT: Final[tuple[Format, ...]] = get_args(Format)
