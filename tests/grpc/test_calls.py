@@ -130,11 +130,12 @@ async def test_names_and_ids_are_found_also_after_a_rename_whose_traces_are_gone
     uuid = json.loads(made.metadata)["table-uuid"]
     renamed = tables_pb2.RenameTableRequest(source=TABLE, destination=table_name("u"))
     await direct.call("Tables.Rename", renamed)
+    lake = direct.catalog.lakes.lake("default", "default")
+    await lake.background.drain()
     missing = "00000000-0000-4000-8000-000000000000"
     asked = catalogs_pb2.LookupRequest(uuids=[uuid, missing])
 
     by_traces = await direct.call("Directory.Lookup", asked)
-    lake = direct.catalog.lakes.lake("default", "default")
     held = await lake.name(Identifier("main", ("ns",), "t")).read()
     assert held
     await lake.store.delete(lake.layout.name(Identifier("main", ("ns",), "t")), expected=held.version)

@@ -87,13 +87,14 @@ async def test_a_client_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPat
 
 
 async def make_events(direct: Direct, count: int = 3) -> None:
-    """A namespace, a table, and commits to it."""
+    """A namespace, a table, and commits to it, whose receipts are written."""
     await direct.call("Namespaces.Create", catalogs_pb2.CreateNamespaceRequest(name=namespace_name("ns")))
     created = tables_pb2.CreateTableRequest(namespace=namespace_name("ns"), body=body(create_table("t")))
     await direct.call("Tables.Create", created)
     for number in range(count):
         change = set_properties(**{f"k{number}": "v"})
         await direct.call("Tables.Commit", tables_pb2.CommitTableRequest(table=table_name("t"), body=body(change)))
+    await direct.catalog.lakes.lake("default", "default").background.drain()
 
 
 async def test_pages_have_the_events_of_the_rest_api(direct: Direct) -> None:

@@ -124,6 +124,7 @@ async def test_a_refusal_that_is_confirmed_does_not_hold_up_the_commits_behind_i
     gated.gate.set()
     await load(server, T)
     await commit_table(server, T, append(1), request("first"))
+    await server.background.drain()
     gated.gate.clear()
     gated.has_arrived.clear()
 
@@ -146,6 +147,7 @@ async def test_a_refused_version_of_a_delta_table_does_not_hold_up_the_next_one(
     server = make_lake(gated, clock)
     gated.gate.set()
     await add(server, table, 1)
+    await server.background.drain()
     gated.gate.clear()
     gated.has_arrived.clear()
 

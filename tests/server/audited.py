@@ -47,6 +47,10 @@ class AuditedServer:
         await self.catalog.audit.flush()
         return (await search_audit(self.catalog.lakes.lake(tenant, workspace), EVER, page_size=1_000)).records
 
+    async def settled(self) -> None:
+        """Wait until no work goes on behind an answer."""
+        await self.catalog.lakes.lake("default", "default").background.drain()
+
     async def last(self) -> AuditRecord:
         return (await self.records())[-1]
 

@@ -28,13 +28,16 @@ class Server:
 
     http: httpx.AsyncClient
     tokens: dict[str, dict[str, str]]
+    catalogs: Catalogs
 
     async def send(
         self, who: str, method: str, path: str, body: Any = None, *, key: str = "", **headers: str
     ) -> httpx.Response:
         named = {name.replace("_", "-"): text for name, text in headers.items()}
         keyed = {"Idempotency-Key": key} if key else {}
-        return await self.http.request(method, path, json=body, headers={**self.tokens[who], **keyed, **named})
+        answer = await self.http.request(method, path, json=body, headers={**self.tokens[who], **keyed, **named})
+        await self.catalogs.settled()  # Until the end of its claim, a key is refused as active.
+        return answer
 
     async def status(self, who: str, method: str, path: str, body: Any = None, **headers: str) -> int:
         return (await self.send(who, method, path, body, **headers)).status_code
@@ -54,7 +57,7 @@ class Server:
 async def opened(catalogs: Catalogs) -> AsyncIterator[Server]:
     http = await catalogs.open_with(SECURED)
     admin = await bearer(http)
-    server = Server(http, {"admin": admin})
+    server = Server(http, {"admin": admin}, catalogs)
     for name in ("ann", "ben"):
         server.tokens[name] = await make_principal(http, admin, name)
     for level in ("sales", "hr"):

@@ -266,6 +266,7 @@ async def test_no_stored_object_contains_a_credential(catalogs: Catalogs, sts: F
     headers = {**VENDED, "Idempotency-Key": KEY}
     created = await client.post(TABLES, json=create_table("orders"), headers=headers)
     await client.post(f"{TABLE}/plan", json={}, headers=VENDED)
+    await catalogs.settled()
 
     assert len(secrets_of(created)) == 1
     for listed in await store.list("", limit=1_000):
@@ -402,6 +403,7 @@ async def test_a_replay_is_authorized_afresh_before_it_gives_credentials(secured
     maker = await secured.principal("maker", "CREATE TABLE")
     headers = {**VENDED, **maker, "Idempotency-Key": KEY}
     first = await secured.server.client.post(TABLES, json=create_table("made"), headers=headers)
+    await secured.server.settled()  # Until the end of its claim, the key is refused as active.
     owner = await secured.server.client.put(
         "/api/sandur/v1/owners/table/main.sales.made", json={"owner": "admin"}, headers=secured.admin
     )
