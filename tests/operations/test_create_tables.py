@@ -144,6 +144,7 @@ async def test_a_key_that_was_used_for_another_request_is_refused(lake: Lake) ->
 
 async def test_a_replay_finds_the_table_after_it_was_renamed_or_dropped(lake: Lake) -> None:
     made = await create_table(lake, NAMESPACE, table("t"), keyed_request("create"))
+    await lake.background.drain()
     await rename(lake, T, identifier_of("u"), kind="table", request=request("rename"))
     assert await create_table(restarted(lake), NAMESPACE, table("t"), keyed_request("create")) == made
 

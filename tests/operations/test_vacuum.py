@@ -56,7 +56,9 @@ class Vacuumed:
     @classmethod
     async def managed(cls, *first: Mapping[str, object]) -> "Vacuumed":
         cluster = await Cluster.with_catalog()
-        made = cls(cluster, await create_managed(cluster.server()))
+        server = cluster.server()
+        made = cls(cluster, await create_managed(server))
+        await server.background.drain()
         await made.publish(0, PROTOCOL, *first)
         return made
 
