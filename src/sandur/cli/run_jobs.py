@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import Progress as Bars
-from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from sandur.cli.catalog_server import open_catalog
@@ -32,6 +34,7 @@ from sandur.pipeline.maintenance.engine import engine_needs, session_options
 from sandur.pipeline.runs import ALL, OnReport, OpenSession, Runs, open_session, select_jobs
 
 _EVERY: Final = re.compile(r"([0-9]{1,6})([smhd])\Z")
+_BAR_WIDTH: Final = 30
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -127,19 +130,27 @@ def _settings(options: RunOptions) -> Settings:
     return settings
 
 
+class _PartsColumn(ProgressColumn):
+    """A bar of the parts of a step that are done; nothing for a step without parts."""
+
+    def render(self, task: Task) -> RenderableType:
+        return "" if task.total == inf else ProgressBar(total=task.total, completed=task.completed, width=_BAR_WIDTH)
+
+
 @contextmanager
 def _output(options: RunOptions) -> Iterator[tuple[Progress, OnReport]]:
     """The receivers of progress and reports: a terminal, or with `--json` one line per report."""
     if options.as_json:
         yield no_progress, _print_json
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), _PartsColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     # Progress goes to stderr: stdout has only the reports.
-    with Bars(*columns, console=Console(file=sys.stderr), transient=True) as bars:
-        task = bars.add_task("start Spark", total=None)
+    console = Console(file=sys.stderr)
+    with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task("start Spark", total=inf)
 
-        def progress(step: str) -> None:
-            bars.update(task, description=escaped(step))
+        def progress(step: str, *, done: int = 0, total: int | None = None) -> None:
+            bars.update(task, description=escaped(step), completed=done, total=total or inf)
 
         yield progress, _print_report
 

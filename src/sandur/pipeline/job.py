@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -40,11 +40,13 @@ class WrittenTable(NamedTuple):
     rows: int
 
 
-Progress = Callable[[str], None]
-"""Receives each step of a run when it begins."""
+class Progress(Protocol):
+    """Receives each step of a run when it begins, and of one with parts, how many of them are done."""
+
+    def __call__(self, step: str, *, done: int = 0, total: int | None = None) -> None: ...
 
 
-def no_progress(step: str) -> None:
+def no_progress(step: str, *, done: int = 0, total: int | None = None) -> None:
     """Ignore the progress."""
 
 
