@@ -105,6 +105,7 @@ def test_the_worst_tables_and_the_plan_are_printed_with_estimates(
     catalog.create_namespace("sales")
     rows = [_measured(catalog, name, files) for name, files in {"clicks": 100, "orders": 200, "few": 1}.items()]
     asyncio.run(publish(connect(settings, SystemClock()), {"table_health": rows}, published_ms=1))
+    assert user.run("policy", "set", "metastore", "mode=run", "--store", settings.store).code == 0
 
     worst = user.run("health", "--worst", "1", "--store", settings.store)
     found = user.run("health", "--worst", "20", "--store", settings.store)

@@ -1,10 +1,14 @@
 """Requests for maintenance in the store: made once, taken up by the plan, kept while they wait, removed when over."""
 
+from collections.abc import Mapping
+
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.maintenance.plan import Plan
+from sandur.catalog.maintenance.policies import FieldOrigin, PolicyRecord
 from sandur.catalog.maintenance.requests import MaintenanceRequest, ended_request, waiting_request
 from sandur.catalog.records import NamespaceRecord
 from sandur.errors import Invalid, NotFound
@@ -18,6 +22,17 @@ from tests.operations.requests import create, identifier_of, keyed_request, requ
 from tests.ui.published import publish
 
 ORDERS = identifier_of("orders")
+MEASURED: Mapping[str, object] = {
+    "catalog": "main",
+    "namespace": "a",
+    "format": "iceberg",
+    "policy_json": "[]",
+    "needs_json": "[]",
+    "last_commit_ms": 1,
+    "small_files": 100,
+    "small_bytes": 1_000,
+    "excess_files": 99,
+}
 SYSTEM = Namespace("main", ("system",))
 
 
@@ -108,15 +123,7 @@ async def test_the_plan_takes_requests_up_and_assumes_one_for_a_dry_run(cluster:
     found = await resolve_name(lake, identifier_of("other"))
     assert found is not None
     asked = await request_maintenance(lake, ORDERS, request("one"))
-    measured: dict[str, object] = {
-        "catalog": "main",
-        "namespace": "a",
-        "format": "iceberg",
-        "policy_json": "[]",
-        "needs_json": "[]",
-    }
-    measured |= {"last_commit_ms": 1, "small_files": 100, "small_bytes": 1_000, "excess_files": 99}
-    rows = [{**measured, "name": "orders", "uuid": asked.uuid}, {**measured, "name": "other", "uuid": found.uuid}]
+    rows = [{**MEASURED, "name": "orders", "uuid": asked.uuid}, {**MEASURED, "name": "other", "uuid": found.uuid}]
     await publish(cluster.store, {"table_health": rows}, published_ms=1)
 
     planned = await plan_run(lake)
@@ -128,3 +135,29 @@ async def test_the_plan_takes_requests_up_and_assumes_one_for_a_dry_run(cluster:
     assert assumed.requests == {}
     assert planned.tables == {asked.uuid: True, found.uuid: True}
     assert assumed.tables == {asked.uuid: False, found.uuid: True}
+
+
+async def test_the_plan_obeys_the_policies_of_now_and_the_properties_that_were_measured(cluster: Cluster) -> None:
+    lake = cluster.server()
+    before = [
+        FieldOrigin("mode", "run", "catalog main"),
+        FieldOrigin("priority", 90, "property maintenance.priority"),
+        FieldOrigin("compaction.min_input_files", 3, "property maintenance.compaction.min_input_files"),
+    ]
+    row = {**MEASURED, "name": "orders", "uuid": "u", "policy_json": msgspec.json.encode(before).decode()}
+    named = {
+        "catalogs": [{"name": "main", "id": "c"}],
+        "namespaces": [{"catalog": "main", "namespace": "a", "id": "n"}],
+    }
+    await publish(cluster.store, {"table_health": [row], **named}, published_ms=1)
+
+    stopped = await plan_run(lake)
+    for id_, values, locked in (("c", {"mode": "run"}, ()), ("n", {"priority": 7}, ("priority",))):
+        record = PolicyRecord(scope_id=id_, values=values, locked=locked)
+        await lake.uncached(lake.layout.policy(id_), PolicyRecord).create(record)
+    running = await plan_run(lake)
+
+    assert stopped.plan.work == []
+    assert {one.operation for one in running.plan.work} == {"compaction", "orphans"}
+    policy = running.states["u"].merged.policy
+    assert (policy.mode, policy.priority, policy.compaction.min_input_files) == ("run", 7, 3)

@@ -194,6 +194,22 @@ def test_a_run_that_died_is_settled_from_the_table_by_the_next_one(world: World,
     assert [row["state"] for row in world.dataset(spark, "maintenance")] == ["failed"]
 
 
+def test_what_a_writer_forbids_after_the_health_was_measured_is_not_done(world: World, spark: SparkSession) -> None:
+    with connected(world) as catalog:
+        table = make_small_files(catalog, "orders", 6)
+        set_policy(world, EAGER)
+        measured(world, spark)
+        with table.transaction() as transaction:
+            transaction.set_properties({"maintenance.compaction.enabled": "false"})
+
+        world.run(spark, MAINTAIN, open_catalog=opener(world))
+
+        assert len(list(catalog.load_table("sales.orders").scan().plan_files())) == 6
+    rows = [row for row in world.dataset(spark, "maintenance") if row["name"] == "orders"]
+    reason = "a property of the table turned compaction off"
+    assert [(row["operation"], row["state"], row["reason"]) for row in rows] == [("compaction", "skipped", reason)]
+
+
 def test_a_rewrite_that_finds_nothing_to_do_is_skipped(world: World, spark: SparkSession) -> None:
     with connected(world) as catalog:
         table = make_small_files(catalog, "orders", 1)

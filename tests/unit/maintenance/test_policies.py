@@ -11,6 +11,7 @@ from sandur.catalog.maintenance.policies import (
     from_polaris,
     is_open,
     merged_policy,
+    with_properties,
 )
 from sandur.errors import Invalid
 
@@ -187,3 +188,13 @@ def test_numbers_of_a_policy_of_polaris_may_be_texts() -> None:
 def test_a_policy_of_polaris_with_a_wrong_type_is_refused(content: dict[str, Any]) -> None:
     with pytest.raises(Invalid, match="Invalid policy of Polaris: Expected"):
         from_polaris("system.data-compaction", content)
+
+
+def test_properties_that_a_table_got_since_it_was_measured_decide_unless_a_scope_locks_the_field() -> None:
+    scope = ScopePolicy("catalog main", {"priority": 7, "snapshots": {"min_to_keep": 3}}, ("priority",))
+    merged = merged_policy([scope], {"maintenance.quiet": "PT1H"})
+
+    now = with_properties(merged, {"gc.enabled": "false", "maintenance.priority": "9", "maintenance.quiet": "PT2H"})
+
+    assert (now.policy.priority, now.policy.quiet, now.policy.snapshots.min_to_keep) == (7, "PT2H", 3)
+    assert (now.policy.snapshots.enabled, now.policy.compaction.enabled) == (False, True)

@@ -26,6 +26,8 @@ SNAPSHOT_AGE_MIN_S: Final = _DAY_S
 """A reader may still use a snapshot of this age, for example by a plan."""
 POLICY_BYTES_MAX: Final = 64 << 10
 
+_BY: Final = "property "
+"""How the origin of a field begins that a property of the table decides."""
 _WINDOW: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])\Z")
 
 Bytes = Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 50)]
@@ -266,15 +268,38 @@ def merged_policy(scopes: Sequence[ScopePolicy], properties: Mapping[str, str] |
 
     A property with a value that the field does not allow is ignored: any writer of the table may have set it.
     """
+    return _with(_of_scopes(scopes), _from_properties(properties or {}))
+
+
+def with_properties(merged: MergedPolicy, properties: Mapping[str, str]) -> MergedPolicy:
+    """A policy with the properties that its table has now; those that it had before count as well."""
+    return _with({one.field: one for one in merged.origins}, _from_properties(properties))
+
+
+def merged_again(scopes: Sequence[ScopePolicy], own: str) -> MergedPolicy:
+    """The policy of a table by what its scopes say now, and by the properties that decided it when it was measured.
+
+    `own` is the JSON of `merged_from`.
+    """
+    decided = [one for one in msgspec.json.decode(own, type=tuple[FieldOrigin, ...]) if one.origin.startswith(_BY)]
+    return _with(_of_scopes(scopes), ((one.field, one.value, one.origin.removeprefix(_BY)) for one in decided))
+
+
+def _of_scopes(scopes: Sequence[ScopePolicy]) -> dict[Field, FieldOrigin]:
     found = {field: FieldOrigin(field, value, "default") for field, value in _flat(msgspec.to_builtins(DEFAULT))}
     for scope, values, locked in scopes:
         for field, value in _flat(values):
             before = found.get(field)
             if before is not None and not before.locked_by:
                 found[field] = FieldOrigin(field, value, scope, scope if field in locked else "")
-    for field, value, name in _from_properties(properties or {}):
+    return found
+
+
+def _with(found: dict[Field, FieldOrigin], decided: Iterable[tuple[Field, object, str]]) -> MergedPolicy:
+    """A policy in which properties decide fields: each is the field, its value and the name of the property."""
+    for field, value, name in decided:
         if not found[field].locked_by and _is_valid(found, field, value):
-            found[field] = FieldOrigin(field, value, f"property {name}")
+            found[field] = FieldOrigin(field, value, f"{_BY}{name}")
     return MergedPolicy(policy_of(_nested(found.values())), tuple(found.values()))
 
 

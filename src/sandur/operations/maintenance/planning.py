@@ -5,15 +5,15 @@ from typing import Any, Final, NamedTuple
 
 from sandur.catalog.maintenance.health import Operation, TableHealth
 from sandur.catalog.maintenance.plan import BYTES_PER_TASK_SECOND, Past, Plan, Skipped, TableState, plan_of
-from sandur.catalog.maintenance.policies import merged_from
+from sandur.catalog.maintenance.policies import PolicyRecord, merged_again, merged_from
 from sandur.catalog.maintenance.records import RunEnd, spent_on
 from sandur.catalog.maintenance.requests import MaintenanceRequest
 from sandur.extras import pa, pc
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.requests import list_requests
 from sandur.operations.maintenance.runs import last_end, list_runs
-from sandur.operations.policies import SYSTEM_NAMESPACE
-from sandur.operations.published import PublishedDatasets
+from sandur.operations.policies import SYSTEM_NAMESPACE, WORKSPACE, Scopes, read_policies, scopes_of
+from sandur.operations.published import CoreManifest, PublishedDatasets
 from sandur.storage.cell import gather_all
 
 MEASURED: Final = tuple(name for name in TableHealth.__struct_fields__ if name != "blocked")
@@ -36,10 +36,13 @@ class PlannedRun(NamedTuple):
     tables: Mapping[str, bool] | None = None
 
 
-def state_of(row: Mapping[str, Any], past: Mapping[Operation, Past] | None = None) -> TableState:
-    """A row of `table_health` as the planner needs it."""
+def state_of(
+    row: Mapping[str, Any], past: Mapping[Operation, Past] | None = None, scopes: Scopes | None = None
+) -> TableState:
+    """A row of `table_health` as the planner needs it, by the policies of these scopes; without, by its own."""
     health = TableHealth(**{name: row[name] for name in MEASURED}, blocked=row["blocked"])
-    return TableState(health, merged_from(row["policy_json"]), past or {})
+    own = row["policy_json"]
+    return TableState(health, merged_again(scopes.of(row), own) if scopes else merged_from(own), past or {})
 
 
 async def plan_run(
@@ -57,21 +60,24 @@ async def plan_run(
     alone; empty if it does not.
     """
     published = lake.feature(PublishedDatasets)
-    found, requests, manifest = await gather_all(
-        (_last_end(lake, before), _requests(lake, is_assumed=is_requested), published.manifest())
+    (found, requests), (manifest, policies) = await gather_all(
+        (
+            gather_all((_last_end(lake, before), _requests(lake, is_assumed=is_requested))),
+            gather_all((published.manifest(), read_policies(lake))),
+        )
     )
     before, opened = found, {one.uuid: one for one in requests if one.is_open}
-    whole = await published.table(manifest, "table_health", _COLUMNS)
-    table = within_name(whole, within)
-    pasts: dict[str, dict[Operation, Past]] = {}
-    for one in before.pasts:
-        pasts.setdefault(one.uuid, {})[one.operation] = one.past()
-    rows = table.to_pylist()
-    left = [row for row in rows if refuses_own and is_system(lake, row["catalog"], row["namespace"])]
+    whole, scopes = await gather_all(
+        (published.table(manifest, "table_health", _COLUMNS), _scopes(lake, manifest, policies))
+    )
+    left: list[Mapping[str, Any]] = []
+    planned: list[Mapping[str, Any]] = []
+    for row in within_name(whole, within).to_pylist():
+        (left if refuses_own and is_system(lake, row["catalog"], row["namespace"]) else planned).append(row)
+    pasts = _pasts(before)
     states = [
-        state_of(row, pasts.get(row["uuid"]))._replace(is_requested=is_requested or row["uuid"] in opened)
-        for row in rows
-        if not (refuses_own and is_system(lake, row["catalog"], row["namespace"]))
+        state_of(row, pasts.get(row["uuid"]), scopes)._replace(is_requested=is_requested or row["uuid"] in opened)
+        for row in planned
     ]
     now_ms = lake.clock.now_ms()
     plan = plan_of(
@@ -85,12 +91,42 @@ async def plan_run(
     plan = plan._replace(skipped=[*plan.skipped, *refused])
     by_uuid = {one.health.uuid: one for one in states}
     taken = {uuid: opened[uuid] for uuid in opened.keys() & by_uuid.keys()}
-    refused_ids = {one.health.uuid for one in plan.skipped if one.operation is None}
-    # A policy that only reports has nothing that waits or fails.
-    looked_at = {uuid for uuid, one in by_uuid.items() if uuid not in refused_ids or one.merged.policy.mode == "report"}
-    is_known = "table_health" in manifest.datasets
-    tables = {uuid: uuid in looked_at for uuid in whole["uuid"].to_pylist()} if is_known else None
+    tables = _looked_at(whole, plan, by_uuid) if "table_health" in manifest.datasets else None
     return PlannedRun(plan, by_uuid, before, manifest.published_ms, taken, tables)
+
+
+def _pasts(before: RunEnd) -> Mapping[str, Mapping[Operation, Past]]:
+    """What earlier runs did, by the id of the table."""
+    found: dict[str, dict[Operation, Past]] = {}
+    for one in before.pasts:
+        found.setdefault(one.uuid, {})[one.operation] = one.past()
+    return found
+
+
+def _looked_at(whole: "pa.Table", plan: Plan, states: Mapping[str, TableState]) -> Mapping[str, bool]:
+    """All tables, and whether the plan looked at what they need. One that only reports has nothing that waits."""
+    refused = {one.health.uuid for one in plan.skipped if one.operation is None}
+    seen = {uuid for uuid, one in states.items() if uuid not in refused or one.merged.policy.mode == "report"}
+    return {uuid: uuid in seen for uuid in whole["uuid"].to_pylist()}
+
+
+async def _scopes(lake: Lake, manifest: CoreManifest, policies: Mapping[str, PolicyRecord]) -> Scopes:
+    """The policies of now, for the names that are published."""
+    if policies.keys() <= {WORKSPACE}:
+        return scopes_of(policies, (), (), lake.settings.default_catalog)
+    published = lake.feature(PublishedDatasets)
+    catalogs, namespaces = await gather_all(
+        (
+            published.table(manifest, "catalogs", ("name", "id")),
+            published.table(manifest, "namespaces", ("catalog", "namespace", "id")),
+        )
+    )
+    return scopes_of(
+        policies,
+        [(row["name"], row["id"]) for row in catalogs.to_pylist()],
+        [(row["catalog"], row["namespace"], row["id"]) for row in namespaces.to_pylist()],
+        lake.settings.default_catalog,
+    )
 
 
 async def _requests(lake: Lake, *, is_assumed: bool) -> Sequence[MaintenanceRequest]:

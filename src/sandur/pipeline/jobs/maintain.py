@@ -8,7 +8,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from sandur.catalog.maintenance.health import Operation, TableHealth
-from sandur.catalog.maintenance.policies import Policy
+from sandur.catalog.maintenance.policies import Policy, with_properties
 from sandur.catalog.maintenance.records import (
     OperationRecord,
     OperationResult,
@@ -30,6 +30,7 @@ from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.maintenance.delta import DeltaMaintenance
 from sandur.pipeline.maintenance.engine import Engine, session_refusal
+from sandur.pipeline.maintenance.evidence import load_metadata
 from sandur.pipeline.maintenance.iceberg import IcebergTable
 from sandur.pipeline.maintenance.orphans import begin, remove_orphans, vacuum, why_files_stay
 from sandur.pipeline.maintenance.runner import Runner, TableWork
@@ -115,7 +116,9 @@ def _carry_out(context: JobContext, planned: PlannedRun) -> Sequence[OperationRe
             _Performer(context, engine, shared),
             open_lake=context.another_lake,
             check_fence=context.check_fence,
-            on_progress=lambda done, total, what: context.progress(f"maintain {done}/{total}: {what}"),
+            on_progress=lambda done, total, what: context.progress(
+                f"maintain {done}/{total}: {what}", done=done, total=total
+            ),
         )
         try:
             return runner.run(_tables(planned, plan))
@@ -185,9 +188,14 @@ class _Performer:
             if is_first and now_ms - last_ms < seconds_of(policy.quiet) * 1_000:
                 return _busy(policy)
             return self._delta.perform(blocking, health, policy, operation)
-        table = IcebergTable(self._engine, blocking, health, policy, run)
-        if is_first and now_ms - table.state().last_updated_ms < seconds_of(policy.quiet) * 1_000:
+        # The health is hours old: what a writer has set since then counts.
+        metadata = blocking.wait(load_metadata(blocking.lake, health))
+        policy = with_properties(work.merged, metadata.properties).policy
+        if refusal := _turned_off(work, policy, operation):
+            return OperationResult(state="skipped", reason=refusal)
+        if is_first and now_ms - metadata.last_updated_ms < seconds_of(policy.quiet) * 1_000:
             return _busy(policy)
+        table = IcebergTable(self._engine, blocking, health, policy, run)
         return table.perform(operation, conflicts=work.conflicts.get(operation, 0), sharing=self._sharing)
 
     def _delete(self, work: TableWork, operation: Operation) -> OperationResult:
@@ -199,6 +207,14 @@ class _Performer:
         """Why files of a table may belong to others, too (O8); empty if they do not."""
         with self._deleting:
             return why_files_stay(self._removal, health, location)
+
+
+def _turned_off(work: TableWork, policy: Policy, operation: Operation) -> str:
+    """Why the properties that the table has now forbid what was planned; empty if they do not."""
+    if policy.mode == "report" and work.merged.policy.mode == "run":
+        return "a property of the table turned maintenance off"
+    section = getattr(policy, operation, None)
+    return "" if section is None or section.enabled else f"a property of the table turned {operation} off"
 
 
 def _busy(policy: Policy) -> OperationResult:
