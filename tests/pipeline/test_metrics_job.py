@@ -69,6 +69,19 @@ def test_reports_are_counted_once_and_statistics_outlive_the_reports(world: Worl
     assert {row["name"]: row for row in world.dataset(spark, "table_metrics")} == rows
 
 
+def test_reports_of_large_numbers_do_not_end_the_job(world: World, spark: SparkSession) -> None:
+    world.make("t")
+    world.make("u")
+    for files in (2**63 - 1, 2**63 - 1, 5):
+        _scan(world, "t", files)
+    _scan(world, "u", 3)
+
+    world.run(spark, METRICS)
+
+    scanned = {row["name"]: row["scanned_files"] for row in world.dataset(spark, "table_metrics")}
+    assert scanned == {"t": 2**63 - 1, "u": 3}
+
+
 def test_a_day_without_its_reports_keeps_its_statistics(world: World, spark: SparkSession) -> None:
     """The retention in the settings does not matter."""
     world.make("t")

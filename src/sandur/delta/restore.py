@@ -15,7 +15,7 @@ from sandur.delta.log_state import Sidecar, is_uniform
 from sandur.delta.properties import CLUSTERING, ROW_TRACKING, Clustering
 from sandur.delta.protocol import FEATURES, READER_VERSION, TABLE_ID, WRITER_VERSION
 from sandur.errors import BadRequest, Invalid
-from sandur.splicing import NOT_JSON
+from sandur.splicing import NOT_JSON, Int64
 
 CHANGED_FILES_MAX: Final = 200_000
 """The largest number of files that one restore adds and removes."""
@@ -129,8 +129,8 @@ class Domain(msgspec.Struct, frozen=True):
 
 
 class CommitInfo(msgspec.Struct, frozen=True, rename="camel"):
-    timestamp: int = 0
-    in_commit_timestamp: int = 0
+    timestamp: Int64 = 0
+    in_commit_timestamp: Int64 = 0
 
 
 class _Statistics(msgspec.Struct, frozen=True, rename="camel"):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.operations.lake import Lake
@@ -14,7 +14,7 @@ from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.publishing import DatasetUpdate, Publication
 from sandur.pipeline.sources.range_reader import KeyRange, RangeSource, Row, ranges_between, read_frame
 from sandur.pipeline.tables import TABLE_METRICS, shape
-from sandur.splicing import NOT_JSON
+from sandur.splicing import INT64_MAX, NOT_JSON
 from sandur.storage.contract import LIST_LIMIT_MAX, Listed, get_many, list_pages
 from sandur.storage.layout import Layout
 
@@ -60,7 +60,6 @@ _KINDS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 }
 _PER_MS: Final = {"nanoseconds": 1_000_000, "microseconds": 1_000, "milliseconds": 1}
 _MS: Final = {"seconds": 1_000, "minutes": 60_000, "hours": 3_600_000, "days": 86_400_000}
-_LONG_MAX: Final = (1 << 63) - 1
 _SUMS: Final = {"scan_planning_ms" if name == "planning_ms" else name: name for name in (*_SCAN, *_COMMIT)}
 
 
@@ -177,7 +176,7 @@ def _number(measure: _Measure | None, column: str) -> int | None:
     if column.endswith("_ms"):
         duration = measure.total_duration if unit in _PER_MS or unit in _MS else None
         number = None if duration is None else duration * _MS.get(unit, 1) // _PER_MS.get(unit, 1)
-    return number if number is not None and 0 <= number <= _LONG_MAX else None
+    return number if number is not None and 0 <= number <= INT64_MAX else None
 
 
 def by_table_and_day(reports: DataFrame) -> DataFrame:
@@ -191,9 +190,15 @@ def by_table_and_day(reports: DataFrame) -> DataFrame:
         F.count_if(F.col("kind") == "other").alias("other_reports"),
         F.coalesce(F.max("planning_ms"), F.lit(0)).alias("scan_planning_max_ms"),
         F.max("received_at").alias("last_reported_at"),
-        *(F.coalesce(F.sum(column), F.lit(0)).cast("long").alias(name) for name, column in _SUMS.items()),
+        *(_total(column).alias(name) for name, column in _SUMS.items()),
     )
     return grouped.select(*TABLE_METRICS.column_names)
+
+
+def _total(column: str) -> Column:
+    """The sum within 64 bits: two reports of large numbers would end the job for all tables."""
+    total = F.coalesce(F.sum(F.col(column).cast("decimal(20,0)")), F.lit(0))
+    return F.least(total, F.lit(INT64_MAX)).cast("long")
 
 
 def statistics(reports: DataFrame, before: DataFrame) -> DataFrame:
