@@ -230,9 +230,7 @@ class _Replacement:
             await self.claim.done(uuid=found.uuid, location=self.document.location)
             return True
         try:
-            if pointer.value.swept:
-                known = await load_document(self.lake, TABLES, before.metadata_location)
-                await check_not_swept(self.lake, pointer.value, known.metadata, self.document.metadata)  # O5
+            await self._check_not_swept(pointer.value, before)
             added = await self._claim_places(pointer.value)
         except Invalid as error:
             await self.claim.done(uuid=found.uuid, error=error)  # G3
@@ -263,6 +261,12 @@ class _Replacement:
                 return False
         await self.lake.background.run("finish register", self._finish(found.uuid, table_uuid, head))
         return True
+
+    async def _check_not_swept(self, pointer: Pointer, before: Head) -> None:
+        """O5: Invalid if the file refers to another file that was deleted, and the head does not."""
+        if pointer.swept:
+            known = await load_document(self.lake, TABLES, before.metadata_location)
+            await check_not_swept(self.lake, pointer, known.metadata, self.document.metadata)
 
     async def _claim_places(self, pointer: Pointer) -> tuple[str, ...]:
         """P9: claim the places that the file adds to the table, then look; Invalid or Busy if one is not free."""
