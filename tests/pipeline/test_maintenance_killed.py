@@ -7,7 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 from sandur.cli.catalog_server import open_catalog
 from sandur.clock import SystemClock
 from sandur.operations.maintenance.runs import list_runs
+from sandur.pipeline.jobs.health import HEALTH
 from sandur.pipeline.jobs.maintain import MAINTAIN
+from sandur.pipeline.jobs.project import PROJECT
 from sandur.storage.contract import ObjectStore
 from sandur.storage.locations import connect
 from tests.fakes.dying_store import Died
@@ -72,7 +74,7 @@ class MortalStore(WrappingStore):
         return await perform()
 
 
-def _run_until(world: World, spark: SparkSession, fate: Fate) -> None:
+def _run_until(world: World, spark: SparkSession, fate: Fate, **options: Any) -> None:
     """A run whose driver and catalog server share one life."""
 
     def opened() -> ObjectStore:
@@ -80,7 +82,7 @@ def _run_until(world: World, spark: SparkSession, fate: Fate) -> None:
 
     catalog = partial(open_catalog, world.settings, store=opened())
     try:
-        world.run(spark, MAINTAIN, store=opened(), connect_store=opened, open_catalog=catalog)
+        world.run(spark, MAINTAIN, store=opened(), connect_store=opened, open_catalog=catalog, **options)
     except BaseException:
         if not fate.has_come:
             raise
@@ -204,6 +206,118 @@ def test_a_run_that_dies_at_any_write_is_settled_and_finished_by_the_next(
     world.run(spark, MAINTAIN, open_catalog=opener(world), clock=LaterClock())
     for table in tables:
         table.check(is_compacted=True)
+
+
+DUE: Final[dict[Format, dict[str, Any]]] = {
+    "iceberg": {
+        "deletes": {"min_files": 2},
+        "manifests": {"min_manifests": 2},
+        "snapshots": {"min_expired": 1},
+        "statistics": {"enabled": True, "interval": "P1D"},
+    },
+    "delta": {"delta": {"checkpoint_interval": 3}},
+}
+OPERATIONS: Final[dict[Format, tuple[str, ...]]] = {
+    "iceberg": ("deletes", "manifests", "snapshots", "statistics"),
+    "delta": ("publish", "checkpoint", "vacuum"),
+}
+FAST: Final = {("snapshots", "end"), ("checkpoint", "end")}
+
+
+class LaterEachTime(SystemClock):
+    """Ten days ahead at first. Snapshots that were written before are old then."""
+
+    days = 10
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.days * 86_400_000
+
+
+class TaggedTable:
+    """An Iceberg table with rows that position deletes removed, a tag, and snapshots that nothing needs."""
+
+    def __init__(self, world: World, spark: SparkSession) -> None:
+        self._world = world
+        with open_catalog(world.settings) as connection:
+            session = spark.newSession()
+            for option, value in connection.options().items():
+                session.conf.set(option, value)
+            session.sql(
+                "CREATE TABLE sandur.sales.t (id BIGINT, text STRING) TBLPROPERTIES ('format-version'='2', "
+                "'write.delete.mode'='merge-on-read', 'write.delete.granularity'='partition')"
+            )
+            for number in range(3):
+                rows = f"range({4 * number}, {4 * number + 4}, 1, 1)"
+                session.sql(f"INSERT INTO sandur.sales.t SELECT id, concat('row ', id) FROM {rows}")  # noqa: S608
+                session.sql(f"DELETE FROM sandur.sales.t WHERE id = {number * 4}")  # noqa: S608 - a number
+                if number == 1:
+                    session.sql("ALTER TABLE sandur.sales.t CREATE TAG early")
+        self._before = self._hashes()
+
+    def check(self) -> None:
+        assert self._hashes() == self._before
+
+    def _hashes(self) -> dict[str, str]:
+        with connected(self._world) as catalog:
+            found = hashes(catalog.load_table("sales.t"))
+        return {name: found[name] for name in ("main", "early")}
+
+
+class LongDelta(DeltaTable):
+    """A Delta table with commits that are not published, and no checkpoint."""
+
+    def __init__(self, world: World, spark: SparkSession) -> None:
+        super().__init__(world, spark, "t")
+        self.grow()
+
+    def check(self, *, is_compacted: bool = False) -> None:
+        super().check(is_compacted=is_compacted)
+
+
+@pytest.mark.parametrize(
+    ("form", "operation", "moment"),
+    [
+        pytest.param(form, one, moment, marks=[] if (one, moment) in FAST else pytest.mark.crash)
+        for form, operations in OPERATIONS.items()
+        for one in operations
+        for moment in ("begin", "end")
+    ],
+)
+def test_a_run_that_dies_in_any_operation_is_settled_and_later_nothing_is_left_to_do(
+    world: World, spark: SparkSession, form: Format, operation: str, moment: str
+) -> None:
+    """It dies at the write of the operation's first record or of its last one, when all its work is done."""
+    table = TaggedTable(world, spark) if form == "iceberg" else LongDelta(world, spark)
+    set_policy(world, {**EAGER, "compaction": {"enabled": False}, **DUE[form]})
+    clock = LaterEachTime()
+    number = OPERATIONS[form].index(operation)
+    _measured_at(world, spark, clock)
+    fate = Fate(lambda _, key: key.endswith(f"/{number:06d}-{moment}.json"))
+
+    _run_until(world, spark, fate, clock=clock)
+    world.run(spark, MAINTAIN, open_catalog=opener(world), clock=clock)
+
+    assert fate.has_come
+    table.check()
+    _check_settled(world, spark)
+    rows = world.dataset(spark, "maintenance")
+    first = min(row["run"] for row in rows)
+    killed = sorted((row for row in rows if row["run"] == first), key=lambda row: int(row["number"]))
+    assert tuple(row["operation"] for row in killed) == OPERATIONS[form]
+    assert {row["state"] for row in killed[:number]} <= {"done"}
+    assert {row["state"] for row in killed[number + 1 :]} <= {"cancelled"}
+    clock.days += 1
+    _measured_at(world, spark, clock)
+    world.run(spark, MAINTAIN, open_catalog=opener(world), clock=clock)
+    table.check()
+    _measured_at(world, spark, clock)
+    (health,) = (row for row in world.dataset(spark, "table_health") if row["name"] == "t")
+    assert (health["blocked"], health["needs_json"]) == ("", "[]")
+
+
+def _measured_at(world: World, spark: SparkSession, clock: SystemClock) -> None:
+    for job in (PROJECT, HEALTH):
+        world.run(spark, job, clock=clock)
 
 
 STEPS: Final = {
