@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandur.errors import BadRequest, SwapLost
+from sandur.errors import BadRequest, Invalid, SwapLost
 from sandur.storage.contract import ABSENT, UNCHANGED, ObjectStore, Stored, Version, get_many
 from sandur.storage.keys import KEY_BYTES_MAX, SEGMENT_BYTES_MAX
 from tests.contract.conftest import STORES, VERSIONS_ARE_HASHES, Address
@@ -24,6 +24,24 @@ async def test_a_created_object_is_read_with_its_version(store: ObjectStore) -> 
     version = await store.put("a/b.json", b"one", expected=ABSENT)
 
     assert await store.get("a/b.json") == Stored(b"one", version)
+
+
+async def test_a_very_large_object_is_refused_before_it_is_read(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandur.storage.contract.OBJECT_BYTES_MAX", 3 << 19)
+    small = await store.put("small", b"x" * (3 << 19), expected=ABSENT)
+    large = await store.put("large", b"x" * (1 << 21), expected=ABSENT)
+
+    with pytest.raises(Invalid, match="2097152 bytes, at most 1572864"):
+        await store.get("large")
+    with pytest.raises(Invalid, match="2097152 bytes"):
+        await store.get_if_changed("large", seen=small)
+
+    assert await store.get_if_changed("large", seen=large) is UNCHANGED
+    found = await store.get("small")
+    assert found
+    assert len(found.data) == 3 << 19
 
 
 async def test_creating_an_existing_object_is_lost_and_changes_nothing(store: ObjectStore) -> None:

@@ -34,7 +34,17 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from sandur.errors import BadRequest, OutcomeUnknown, SandurError, SwapLost, Unavailable, Unfit
 from sandur.settings import AzureSettings, GcsSettings, Settings
-from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
+from sandur.storage.contract import (
+    ABSENT,
+    LIST_LIMIT_MAX,
+    UNCHANGED,
+    Expected,
+    Listed,
+    Stored,
+    Unchanged,
+    Version,
+    check_size,
+)
 from sandur.storage.failures import Cloud, explain, explain_answer, is_throttled, names_no_bucket
 from sandur.storage.keys import validate_key, validate_prefix
 
@@ -437,6 +447,7 @@ class CloudStore:
 
     async def _download(self, key: str, options: Mapping[str, str]) -> Stored:
         result = await obstore.get_async(self._remote, key, options=options)  # type: ignore[arg-type]  # a TypedDict with these keys
+        check_size(key, result.meta["size"])
         data = await result.bytes_async()
         return Stored(data.to_bytes(), self._version(result.meta["e_tag"], result.meta["version"]))
 

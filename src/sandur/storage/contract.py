@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from enum import Enum
 from typing import Final, Literal, NamedTuple, NewType, Protocol, TypeVar
 
+from sandur.errors import Invalid
+
 T = TypeVar("T")
 
 Version = NewType("Version", str)
@@ -62,6 +64,8 @@ class Folders(Protocol):
 LIST_LIMIT_MAX: Final = 1_000
 GROWN_LIST_MAX: Final = 32_000
 GETS_AT_ONCE_MAX: Final = 64
+OBJECT_BYTES_MAX: Final = 1 << 30
+"""Larger objects are not read. Engines write files beside their tables, and a read holds a whole file in memory."""
 
 
 class ObjectStore(Protocol):
@@ -83,7 +87,7 @@ class ObjectStore(Protocol):
         """The version of an object, read synchronously; None if it does not exist. Only with instant reads."""
 
     async def get(self, key: str) -> Stored | None:
-        """The object; None if it does not exist."""
+        """The object; None if it does not exist. Raises Invalid if it has more than `OBJECT_BYTES_MAX` bytes."""
 
     async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
         """UNCHANGED while the object is still at `seen`; otherwise the same as `get`."""
@@ -111,6 +115,12 @@ class ObjectStore(Protocol):
 
     async def close(self) -> None:
         """Release connections and threads. The store cannot be used afterwards."""
+
+
+def check_size(key: str, size_bytes: int) -> None:
+    """Raise Invalid for an object that is too large to be read, before any of its bytes are."""
+    if size_bytes > OBJECT_BYTES_MAX:
+        raise Invalid(f"object {key}: it has {size_bytes} bytes, at most {OBJECT_BYTES_MAX} are read")
 
 
 def folders_of(store: ObjectStore) -> Folders | None:

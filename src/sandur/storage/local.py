@@ -22,7 +22,17 @@ from pathlib import Path
 from typing import Final, Literal, TypeVar
 
 from sandur.errors import BadRequest, OutcomeUnknown, SwapLost, Unavailable
-from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
+from sandur.storage.contract import (
+    ABSENT,
+    LIST_LIMIT_MAX,
+    UNCHANGED,
+    Expected,
+    Listed,
+    Stored,
+    Unchanged,
+    Version,
+    check_size,
+)
 from sandur.storage.keys import validate_key, validate_prefix
 
 T = TypeVar("T")
@@ -110,7 +120,8 @@ class LocalStore:
         path = self._path(key)
         try:
             found = _load(path, size_max=_INLINE_READ_BYTES_MAX)
-        except _TooLarge:
+        except _TooLarge as large:
+            check_size(key, large.size_bytes)
             # The thread opens the file itself: if the task opened it and were cancelled, it would close the descriptor,
             # and the system could give its number to another file while the thread still reads.
             found = await self._in_thread(lambda: _load(path, size_max=sys.maxsize))
@@ -412,6 +423,10 @@ class _LockHeld(Exception):
 class _TooLarge(Exception):
     """The object is larger than the caller reads in the event loop."""
 
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__(size_bytes)
+        self.size_bytes = size_bytes
+
 
 def _load(path: str, *, size_max: int) -> Stored | None:
     try:
@@ -425,7 +440,7 @@ def _load(path: str, *, size_max: int) -> Stored | None:
         if stat.S_ISDIR(status.st_mode):
             return None
         if status.st_size > size_max:
-            raise _TooLarge
+            raise _TooLarge(status.st_size)
         data = os.read(descriptor, status.st_size + 1)
         while len(data) < status.st_size and (more := os.read(descriptor, status.st_size - len(data))):
             data += more

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 
 from sandur.clock import Clock, SystemClock
 from sandur.errors import SwapLost
-from sandur.storage.contract import ABSENT, LIST_LIMIT_MAX, UNCHANGED, Expected, Listed, Stored, Unchanged, Version
+from sandur.storage.contract import (
+    ABSENT,
+    LIST_LIMIT_MAX,
+    UNCHANGED,
+    Expected,
+    Listed,
+    Stored,
+    Unchanged,
+    Version,
+    check_size,
+)
 from sandur.storage.keys import validate_key, validate_prefix
 
 _YIELDS_MAX = 3
@@ -33,14 +43,18 @@ class MemoryStore:
         raise NotImplementedError(f"object {key}: reads of this store may wait")
 
     async def get(self, key: str) -> Stored | None:
-        await self._yield()
-        found = self._objects.get(validate_key(key))
-        await self._yield()
-        return found[0] if found else None
+        found = await self.get_if_changed(key, seen=Version(""))
+        return None if found is UNCHANGED else found
 
     async def get_if_changed(self, key: str, *, seen: Version) -> Stored | Unchanged | None:
-        found = await self.get(key)
-        return UNCHANGED if found and found.version == seen else found
+        await self._yield()
+        found, _ = self._objects.get(validate_key(key), (None, 0))
+        await self._yield()
+        if found and found.version == seen:
+            return UNCHANGED
+        if found:
+            check_size(key, len(found.data))
+        return found
 
     async def are_current(self, versions: Sequence[tuple[str, Version]]) -> bool:
         await self._yield()
