@@ -53,6 +53,17 @@ def test_health_and_readiness(server: ServerProcess) -> None:
     assert get(f"{server.url}/readyz").json() == {"status": "ready"}
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the libraries of a process")
+def test_workers_import_what_plans_need_before_the_first_plan(server: ServerProcess) -> None:
+    for pid in workers_of(server.process.pid):
+        libraries = Path(f"/proc/{pid}/maps")
+        for _ in range(POLLS_MAX):
+            if "libarrow" in libraries.read_text():
+                break
+            _pause()
+        assert "libarrow" in libraries.read_text()
+
+
 async def test_a_load_over_the_wire(server: ServerProcess, table: str) -> None:
     answer = await exchange(
         server.port,

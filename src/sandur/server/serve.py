@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import importlib
 import importlib.util
 import multiprocessing
 import signal
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from sandur.clock import Clock, SystemClock
+from sandur.extras import has_planning
 from sandur.server.addresses import BACKLOG, FILES_RESERVED, port_of, raise_file_limit
 from sandur.server.app import App
 from sandur.server.control.routes import CONTROL, WELL_KNOWN
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from sandur.server.grpc.server import GrpcServer
 
 KEEP_ALIVE_SECONDS: Final = 75
+PLANNING: Final = "sandur.operations.planning.plans"
 GARBAGE_THRESHOLDS: Final = (20_000, 20, 50)
 
 
@@ -147,6 +150,8 @@ class _Server(uvicorn.Server):
         if parent := multiprocessing.parent_process():
             asyncio.get_running_loop().add_reader(parent.sentinel, self.stop)
         self._report_ready()
+        if has_planning():  # In a thread: an import by the first plan would stop all other requests while it lasts.
+            self._importing = asyncio.create_task(asyncio.to_thread(importlib.import_module, PLANNING))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams first: uvicorn waits for answers in progress, and a stream does not end by itself."""
