@@ -169,8 +169,7 @@ async def read_page(
 
     A whole list without `has_info` has entries without their info, which is most of a list. With `cached_as`, a name
     for what `accepts` admits, it has none either and is cached: while the index does not change, the same object is
-    returned. Pages follow the keys of containers; a
-    whole list is sorted by their names.
+    returned. Pages follow the keys of containers; a whole list is sorted by their names.
     """
     named = named_scope(lake, scope)
     selection = _Selection(wanted, named.admits(accepts), has_info=has_info and not cached_as)
