@@ -145,7 +145,7 @@ async def _properties(_lake: Lake, send: Send) -> Step:
 
 
 async def _statistics(_lake: Lake, send: Send) -> Step:
-    """Each writer sets the statistics of one snapshot anew, as jobs that compute them do."""
+    """Each writer replaces the statistics of one snapshot, as jobs that compute them do."""
     numbers = itertools.count()
     await send(append(1))
 

@@ -89,7 +89,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """One operation on a namespace with so many tables, and the memory that it needed at most beside the store."""
+    """One operation on a namespace with this number of tables, and its peak memory without that of the store."""
 
     operation: str
     tables: int

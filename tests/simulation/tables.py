@@ -184,7 +184,7 @@ class Creates(TableClients):
                 if found["table-uuid"] != one.uuid:
                     self.fleet.problem(f"{self.namespace}.{one.name} is {found['table-uuid']}, and not {one.uuid}")
             if one.result == _TAKEN and names.count(one.name) == 1:
-                self.fleet.problem(f"{self.namespace}.{one.name}: nobody else created it")
+                self.fleet.problem(f"{self.namespace}.{one.name}: no other client created it")
 
 
 class Appends(TableClients):

@@ -16,6 +16,7 @@ from sandur.catalog.record_versions import Record
 from sandur.catalog.records import LastChange
 from sandur.errors import BadRequest, Invalid
 from sandur.settings import seconds_of
+from sandur.splicing import count_in
 
 _DAY_S: Final = 86_400
 ORPHAN_AGE_MIN_S: Final = 3 * _DAY_S
@@ -393,7 +394,6 @@ _POLARIS: Final[Mapping[str, tuple[str, Mapping[str, Field]]]] = {
     ),
 }
 POLARIS_TYPES: Final = tuple(_POLARIS)
-_DIGITS_MAX: Final = 19
 _IN_DAYS: Final = frozenset({"age", "max_age"})
 
 
@@ -419,8 +419,8 @@ def from_polaris(policy_type: str, content: Mapping[str, Any]) -> tuple[Values, 
 
 def _number(value: object) -> object:
     """The number that a text is; any other value as it is, and the check of the policy judges it."""
-    is_number = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _DIGITS_MAX
-    return int(value) if isinstance(value, str) and is_number else value
+    number = count_in(value) if isinstance(value, str) else None
+    return value if number is None else number
 
 
 def is_open(window: str, time_ms: int) -> bool:

@@ -48,7 +48,7 @@ MERGE_FACTOR: Final = 2
 """Segments are merged if at most one in this many is needed."""
 
 _NAMES_AT_ONCE: Final = 512
-"""A rebuild holds the entries of so many names; their segments are written in one round."""
+"""How many names a rebuild reads at a time; their segments are written in one round."""
 _ID_LENGTH: Final = 16
 
 
