@@ -1,10 +1,12 @@
 """Cloud stores beyond the contract: credentials, unreachable servers, unsorted listings."""
 
+import asyncio
 import base64
 import datetime as dt
 import hashlib
 import hmac
-from urllib.parse import quote
+from email.utils import formatdate
+from urllib.parse import parse_qsl, quote
 
 import msgspec
 import pytest
@@ -52,6 +54,53 @@ async def test_the_probe_detects_an_unsorted_listing(seaweedfs_settings: Setting
     assert await keys(reader, after="a-b") == ["a/b", "a0"]
     await writer.close()
     await reader.close()
+
+
+_ENTRY = (
+    "<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><Generation>7</Generation>"
+    '<ETag>"d41d8cd98f00b204e9800998ecf8427e"</ETag><Size>{size}</Size></Contents>'
+)
+_MARKED = {
+    "t/": 0,
+    "t/_SUCCESS": 0,
+    "t/_delta_log/": 0,
+    "t/_delta_log/0.json": 2,
+    "t/year-2": 2,
+    "t/year/": 0,
+    "t/z": 2,
+}
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+async def test_the_markers_of_folders_are_not_listed(scheme: str) -> None:
+    """Hadoop creates the empty object `t/_delta_log/` for a folder. No call reaches it: a key does not end in `/`."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        method, target, *_ = (await reader.readuntil(b"\r\n\r\n")).decode().split(" ")
+        path, _, query = target.partition("?")
+        after = dict(parse_qsl(query)).get("start-after", "")
+        entries = [_ENTRY.format(key=f"x/{key}", size=size) for key, size in _MARKED.items() if f"x/{key}" > after]
+        body = f"<ListBucketResult><Name>b</Name><IsTruncated>false</IsTruncated>{''.join(entries)}</ListBucketResult>"
+        status = "200 OK" if method == "GET" or path.removeprefix("/b/x/") in _MARKED else "404 Not Found"
+        text = body if method == "GET" else ""
+        fields = f'ETag: "d41d8cd98f00b204e9800998ecf8427e"\r\nLast-Modified: {formatdate(0, usegmt=True)}\r\n'
+        head = f"HTTP/1.1 {status}\r\n{fields}Connection: close\r\nContent-Length: {len(text)}\r\n\r\n"
+        writer.write((head + text).encode())
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, LOOPBACK, 0)
+    async with server:
+        endpoint = f"http://{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
+        s3 = S3Settings(endpoint=endpoint, region="x", access_key_id="x", secret_access_key="x")  # noqa: S106 - not a real secret
+        gcs = GcsSettings(endpoint=endpoint, bearer_token="x")  # noqa: S106 - not a real secret
+        store = open_store(f"{scheme}://b/x", Settings(s3=s3, gcs=gcs))
+        listed = [entry.key for entry in await store.list("t/")]
+        behind = [entry.key for entry in await store.list("t/", after="t/_SUCCESS")]
+        await store.close()
+
+    assert listed == ["t/_SUCCESS", "t/_delta_log/0.json", "t/year-2", "t/z"]
+    assert behind == ["t/_delta_log/0.json", "t/year-2", "t/z"]
 
 
 @pytest.mark.parametrize("url", ["s3://sandur/x", "az://sandur/x", "gs://sandur/x"])

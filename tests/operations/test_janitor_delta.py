@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandur.errors import Invalid, NotFound
+from sandur.errors import Invalid, NotFound, SwapLost
 from sandur.operations.delta.tables import (
     NewTable,
     create_external,
@@ -13,6 +13,8 @@ from sandur.operations.delta.tables import (
 )
 from sandur.operations.janitors.files import Budget, delete_folder
 from sandur.operations.lake import Lake
+from sandur.storage.contract import Version
+from tests.fakes.wrapping_store import WrappingStore
 from tests.operations.delta_requests import D, create_managed, new_delta_table, publish, write_staged
 from tests.operations.janitor_runs import HOUR_MS, LONG_MS, Cluster
 from tests.operations.requests import identifier_of, request
@@ -148,3 +150,35 @@ async def test_files_in_other_folders_are_never_deleted(location: str) -> None:
 
     with pytest.raises(Invalid):
         await delete_folder(cluster.server(), location, UUID, Budget(10), confirm=confirm)
+
+
+class _RefusingStore(WrappingStore):
+    """Loses every delete of one object."""
+
+    refused = ""
+
+    async def delete(self, key: str, *, expected: Version) -> None:
+        if key.endswith(self.refused):
+            raise SwapLost(f"object {key}: not at the expected version {expected}")
+        await super().delete(key, expected=expected)
+
+
+async def test_a_file_that_cannot_be_deleted_at_its_version_ends_the_run() -> None:
+    cluster = await Cluster.with_catalog()
+    store = _RefusingStore(cluster.store)
+    store.refused = "_delta_log"
+    lake = cluster.server(store)
+    location = f"memory://store/r/__unitystorage/a/t-{UUID}"
+    for name in ("_delta_log", "data.parquet"):
+        await lake.locations.create(f"{location}/{name}", b"1")
+    looks = 0
+
+    async def confirm() -> None:
+        nonlocal looks
+        looks += 1
+        assert looks < 10
+
+    with pytest.raises(SwapLost, match="as fast as they are deleted"):
+        await delete_folder(lake, location, UUID, Budget(10), confirm=confirm)
+
+    assert [key.rpartition("/")[2] for key in await files_below(cluster, location)] == ["_delta_log"]

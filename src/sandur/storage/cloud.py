@@ -36,6 +36,7 @@ from sandur.errors import BadRequest, OutcomeUnknown, SandurError, SwapLost, Una
 from sandur.settings import AzureSettings, GcsSettings, Settings
 from sandur.storage.contract import (
     ABSENT,
+    GETS_AT_ONCE_MAX,
     LIST_LIMIT_MAX,
     UNCHANGED,
     Expected,
@@ -44,6 +45,7 @@ from sandur.storage.contract import (
     Unchanged,
     Version,
     check_size,
+    portions,
 )
 from sandur.storage.failures import Cloud, explain, explain_answer, is_throttled, names_no_bucket
 from sandur.storage.keys import validate_key, validate_prefix
@@ -415,10 +417,22 @@ class CloudStore:
         """At least `limit` objects, if there are that many, in the order of the store."""
         found: list[Listed] = []
         async for page in obstore.list(self._remote, prefix[:-1] or None, offset=after, chunk_size=LIST_LIMIT_MAX):
-            found += [self._listed(meta) for meta in page]
+            found += await self._without_markers(prefix, [self._listed(meta) for meta in page])
             if len(found) >= limit:
                 break
         return found
+
+    async def _without_markers(self, prefix: str, page: Sequence[Listed]) -> Sequence[Listed]:
+        """Leave out the markers of folders: empty objects `a/`, as Hadoop writes them.
+
+        obstore lists one as `a`, under which there is nothing to read or to delete.
+        """
+        inside = [listed for listed in page if listed.key and listed.key.startswith(prefix)]
+        markers: set[str] = set()
+        for some in portions([listed.key for listed in inside if not listed.size_bytes], GETS_AT_ONCE_MAX):
+            heads = await asyncio.gather(*(self._read(key, obstore.head_async(self._remote, key)) for key in some))
+            markers |= {key for key, head in zip(some, heads, strict=True) if head is None}
+        return [listed for listed in inside if listed.key not in markers]
 
     async def _list_everything(self, prefix: str, after: str | None) -> Sequence[Listed]:
         """For stores that list folder by folder, such as SeaweedFS: a key listed before `after` may sort behind it."""
@@ -431,7 +445,7 @@ class CloudStore:
         found: list[Listed] = []
         while len(found) < limit:
             wanted = min(limit - len(found), LIST_LIMIT_MAX)
-            url, headers = await requests.page(prefix, found[-1].key if found else after, wanted)
+            url, headers = await requests.page(prefix, after, wanted)
             try:
                 response = await self._send("GET", url, headers)
             except httpx.HTTPError as error:
@@ -440,9 +454,12 @@ class CloudStore:
                 message = f"folder {prefix}: cannot be listed: {explain_answer(response, self._cloud)}"
                 raise Unavailable(message, is_throttled=response.status_code in _THROTTLED)
             page = requests.listed(response.content)
-            found += page
+            found += [
+                listed for listed in page if listed.key and not listed.key.endswith("/")
+            ]  # No markers of folders.
             if len(page) < wanted:
                 break
+            after = page[-1].key
         return found
 
     async def _download(self, key: str, options: Mapping[str, str]) -> Stored:

@@ -139,7 +139,7 @@ async def delete_folder(
     """Delete all files in the folder of a managed Delta table and return their number; BudgetSpent if there are more.
 
     Such a folder is named by the uuid of its table and holds nothing else. Invalid for any other folder. `confirm` runs
-    between the list of files and their deletion (P11).
+    between the list of files and their deletion (P11). SwapLost if no listed file can be deleted at its version.
     """
     plain = normalize_location(location)
     if canonical_address(location).generated_for != uuid:
@@ -150,7 +150,10 @@ async def delete_folder(
     while page := await store.list(folder, limit=DELETES_AT_ONCE):
         some = page[: budget.next_files()]
         await confirm()
-        removed += sum(await gather_all(_delete(store, listed, budget) for listed in some))
+        deleted = sum(await gather_all(_delete(store, listed, budget) for listed in some))
+        if not deleted:
+            raise SwapLost(f"{location}: its files change as fast as they are deleted")
+        removed += deleted
     # An unused folder has no last file with which it would be removed.
     lake.locations.remove_empty_folder(f"{plain}/{STAGED_FOLDER}")
     return removed
