@@ -40,7 +40,9 @@ APIS: Final = {
 
 LOCATED_TABLE: Final = {"location": "use location for a table"}
 LOCATED_NAMESPACE: Final = {"location": "use location for a namespace"}
-COMMIT: Final = {"": "update table", "relocate": "move table", "create": "create table", **LOCATED_TABLE}
+COMMIT: Final = {
+    "": "update table", "relocate": "move table", "create": "create table", "files": "read files", **LOCATED_TABLE,
+}  # fmt: skip
 REGISTER_TABLE: Final = {
     "": "create table", "files": "read files", "overwrite": "overwrite table", **LOCATED_TABLE,
 }  # fmt: skip

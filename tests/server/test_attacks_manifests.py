@@ -163,7 +163,48 @@ async def test_a_file_that_names_the_manifests_of_another_table_cannot_be_regist
     refused = await client.post("/v1/namespaces/ns/register", json={"name": "attacker", "metadata-location": location})
 
     assert refused.status_code == 400
-    assert "it names manifests in" in refused.text
+    assert "it names files in" in refused.text
+
+
+@pytest.mark.parametrize("field", ["snapshots", "metadata-log"])
+async def test_a_file_with_the_uuid_of_another_table_names_none_of_its_files(
+    client: httpx.AsyncClient, tmp_path: Path, field: str
+) -> None:
+    """Whoever writes the file chooses its uuid: it does not show whose file it is."""
+    answer = (await client.get(VICTIM)).json()
+    stolen = answer["metadata"]
+    location = f"file:{tmp_path}/tables/default/default/main/mine"
+    path_of(f"{location}/metadata").mkdir(parents=True)
+    log = [{"metadata-file": answer["metadata-location"], "timestamp-ms": stolen["last-updated-ms"]}]
+    own = {"snapshots": [], "current-snapshot-id": -1, "refs": {}, "snapshot-log": [], "metadata-log": []}
+    forged = {**stolen, **own, "location": location, field: {"metadata-log": log}.get(field, stolen[field])}
+    file = write(f"{location}/metadata/00009-x.metadata.json", json.dumps(forged).encode())
+    await client.delete(ATTACKER)
+
+    refused = await client.post("/v1/namespaces/ns/register", json={"name": "attacker", "metadata-location": file})
+
+    assert refused.status_code == 400, refused.text
+    assert "it names files in" in refused.text
+
+
+async def test_a_file_that_names_an_earlier_file_of_another_workspace_cannot_be_registered(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    """Its uuid is free in this workspace, so the place that was generated for it would get credentials."""
+    other = {"X-Sandur-Workspace": "other"}
+    assert (await client.post("/v1/namespaces", json={"namespace": ["ns"]}, headers=other)).is_success
+    answer = await client.post("/v1/namespaces/ns/tables", json=create_table("hidden"), headers=other)
+    stolen, named = answer.json()["metadata"], answer.json()["metadata-location"]
+    location = f"file:{tmp_path}/tables/default/default/main/mine"
+    path_of(f"{location}/metadata").mkdir(parents=True)
+    log = [{"metadata-file": named, "timestamp-ms": stolen["last-updated-ms"]}]
+    forged = json.dumps({**stolen, "location": location, "metadata-log": log})
+    file = write(f"{location}/metadata/00009-x.metadata.json", forged.encode())
+
+    refused = await client.post("/v1/namespaces/ns/register", json={"name": "mine", "metadata-location": file})
+
+    assert refused.status_code == 400, refused.text
+    assert "it names files in" in refused.text
 
 
 async def test_a_table_that_moved_keeps_its_old_manifests(client: httpx.AsyncClient, tmp_path: Path) -> None:

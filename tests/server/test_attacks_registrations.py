@@ -120,3 +120,80 @@ async def test_a_new_registration_takes_no_place_that_the_caller_may_not_take(pl
     assert refused.status_code == 403, refused.text
     assert "CREATE EXTERNAL TABLE" in refused.text
     assert allowed.status_code == 200, allowed.text
+
+
+async def victims_dropped_table(place: Place) -> dict[str, Any]:
+    """A table of the administrator, who dropped it and may still undrop it."""
+    made = await place.http.post(f"{SALES}/tables", json=create_table("victim"), headers=place.admin)
+    assert (await place.http.delete(f"{SALES}/tables/victim", headers=place.admin)).is_success
+    return dict(made.json()["metadata"])
+
+
+async def may_create_only(place: Place) -> None:
+    change = {"changes": [{"principal": "ann", "add": [], "remove": ["READ FILES"]}]}
+    answer = await place.http.patch(f"{UNITY}/permissions/catalog/main", json=change, headers=place.admin)
+    assert answer.is_success, answer.text
+
+
+async def is_undropped(place: Place) -> bool:
+    answer = await place.http.post("/api/sandur/v1/undrop/table/main.sales.victim", headers=place.admin)
+    return answer.is_success
+
+
+@pytest.mark.parametrize("is_transaction", [False, True])
+async def test_a_commit_that_creates_does_not_take_the_files_of_a_dropped_table(
+    place: Place, *, is_transaction: bool
+) -> None:
+    """Whoever creates a table gets its files: the right to create tables does not suffice for those of others."""
+    dropped = await victims_dropped_table(place)
+    creation = creation_of(dropped["table-uuid"], dropped["location"], dropped["schemas"][0])
+    change = {"identifier": {"namespace": ["sales"], "name": "mine"}, **creation}
+    path = "/v1/main/transactions/commit" if is_transaction else f"{SALES}/tables/mine"
+    body = {"table-changes": [change]} if is_transaction else creation
+    await may_create_only(place)
+
+    refused = await place.http.post(path, json=body, headers=place.ann)
+
+    assert refused.status_code == 403, refused.text
+    assert "READ FILES on catalog main" in refused.text
+    assert await is_undropped(place)
+
+
+def creation_of(uuid: str, location: str, schema: dict[str, Any]) -> dict[str, Any]:
+    updates = [
+        {"action": "assign-uuid", "uuid": uuid},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": schema},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": location},
+    ]
+    return {"requirements": [{"type": "assert-create"}], "updates": updates}
+
+
+@pytest.mark.parametrize("names", ["location", "metadata-log"])
+async def test_the_right_to_read_a_metadata_file_does_not_include_the_files_that_it_names(
+    place: Place, names: str
+) -> None:
+    dropped = await victims_dropped_table(place)
+    credential = {"name": "key", "purpose": "STORAGE", "aws_iam_role": {"role_arn": "arn:aws:iam::1:role/r"}}
+    made = await place.http.post(f"{UNITY}/credentials", json=credential, headers=place.admin)
+    assert made.is_success, made.text
+    location = {"name": "mine", "url": f"file://{place.shared}/mine", "credential_name": "key"}
+    made = await place.http.post(f"{UNITY}/external-locations", json=location, headers=place.admin)
+    assert made.is_success, made.text
+    await place.grant("external_location/mine", "READ FILES", "CREATE EXTERNAL TABLE")
+    await may_create_only(place)
+    own = f"file://{place.shared}/mine/table"
+    log = [{"metadata-file": f"{dropped['location']}/metadata/00000-x.metadata.json", "timestamp-ms": 1}]
+    forged = dropped if names == "location" else {**dropped, "location": own, "metadata-log": log}
+    file = written(place.shared / "mine" / "table", forged)
+
+    refused = await place.register("mine", file)
+
+    assert refused.status_code == 403, refused.text
+    assert "READ FILES on catalog main" in refused.text
+    assert await is_undropped(place)

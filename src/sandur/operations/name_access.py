@@ -176,17 +176,20 @@ async def authorize_places(lake: Lake, catalog: str, places: Iterable[str]) -> N
             await authorize_location(lake, place, situation="location")
 
 
-async def authorize_files(lake: Lake, catalog: str, location: str) -> None:
-    """Check that the caller may read a file which it names, to register it: by a right on the catalog if it lies there.
+async def authorize_files(lake: Lake, catalog: str, named: Iterable[str]) -> None:
+    """Check that the caller may read what lies at these locations, to make a table of it.
 
-    A dropped table may have left the file, so the right to create a table does not suffice.
+    Below the root of the catalog by a right on the catalog: a dropped table may have left the files, so the right to
+    create a table does not suffice.
     """
     authority = await read_authority(lake)
     if authority is None:
         return
     found = await load_catalog(lake, catalog)
-    if is_within(normalize_location(location), normalize_location(found.root)):
-        missing = catalog_not_found(catalog)
-        require(lake, authority, catalog_chain(authority, found), missing=missing, situation="files")
-    else:
-        await authorize_location(lake, location, situation="files")
+    root = normalize_location(found.root)
+    for location in named:
+        if not is_within(normalize_location(location), root):
+            await authorize_location(lake, location, situation="files")
+        else:
+            missing = catalog_not_found(catalog)
+            require(lake, authority, catalog_chain(authority, found), missing=missing, situation="files")

@@ -10,8 +10,10 @@ from sandur.operations.identity.principals import OTHERS
 # At a location that the client names, below an external location.
 _AT_LOCATION: Final = {"location": privileges.CREATE_EXTERNAL_TABLE}
 _MANAGED_STORAGE: Final = {"location": privileges.CREATE_MANAGED_STORAGE}
-_COMMIT: Final = {"relocate": privileges.MANAGED, "create": privileges.CREATE_TABLE, **_AT_LOCATION}
-_REGISTER: Final = {**_AT_LOCATION, "files": privileges.READ_FILES, "overwrite": privileges.MANAGED}
+# Files that a dropped table may have left, or that a client names.
+_FILES: Final = {"files": privileges.READ_FILES}
+_COMMIT: Final = {"relocate": privileges.MANAGED, "create": privileges.CREATE_TABLE, **_AT_LOCATION, **_FILES}
+_REGISTER: Final = {**_AT_LOCATION, **_FILES, "overwrite": privileges.MANAGED}
 # With credentials for the files, which a client may want together with a table or a plan.
 _CREDENTIALS: Final = {SITUATION: privileges.READ_DATA}
 

@@ -1,13 +1,21 @@
 """Which places of a new or changed table need a claim, and where its catalog may put them (P1, P2)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace
 from sandur.catalog.location_claims import Holder, Owner
-from sandur.catalog.locations import Address, Realm, canonical_address, named_address, outermost, paths_of
+from sandur.catalog.locations import (
+    Address,
+    Realm,
+    canonical_address,
+    check_own_store,
+    named_address,
+    outermost,
+    paths_of,
+)
 from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Pointer, Request
 from sandur.errors import Busy, Invalid
 from sandur.iceberg.table_metadata import TableMetadata
@@ -169,10 +177,11 @@ def catalog_id_of(namespace: Namespace, record: NamespaceRecord) -> str:
 _FORMATS: Final[tuple[Format, ...]] = ("iceberg", "delta", "unity")
 
 
-async def end_generated(lake: Lake, address: Address) -> None:
+async def end_generated(lake: Lake, address: Address, authorize: Callable[[], Awaitable[None]]) -> None:
     """P2: end the dropped table that a generated place was made for, so that another one may have the place.
 
     Its record keeps the address, and stays as long as the address is claimed: otherwise its uuid could come back.
+    `authorize` checks that the caller may read the files that a dropped table has left there.
     Invalid unless it was dropped in this workspace; Busy while its files wait for deletion.
     """
     uuid = address.generated_for or ""
@@ -189,6 +198,8 @@ async def end_generated(lake: Lake, address: Address) -> None:
                     raise _exists(address, found.value)
                 continue
             ended = await _ended(lake, found.value if found else None, uuid, address)
+            if found is None or found.value.state != "killed" or str(address) in found.value.places:
+                await authorize()
             if ended is None or await cell.try_swap(ended, expected=found.version if found else ABSENT):
                 break
         else:
@@ -233,14 +244,19 @@ async def check_place(lake: Lake, catalog: str, location: str) -> None:
         raise refusal.error
 
 
-async def check_not_anothers(lake: Lake, catalog: str, location: str, table_uuid: str | None) -> None:
-    """Raise Invalid if a file or folder that is used without a claim lies in the place of another table that lives."""
+async def check_not_anothers(lake: Lake, catalog: str, location: str, own: str | None) -> None:
+    """Raise Invalid if a file or folder that is used without a claim lies in the place of another table that lives.
+
+    `own` is the uuid of the record that may have the place. The uuid in a metadata file will not do: its writer chose
+    it.
+    """
     address = canonical_address(location)
+    check_own_store(location, address, realm_of(lake, seen_catalog(lake, catalog)))
     generated = address.generated_place
     uuid = generated.generated_for if generated else None
-    if uuid and uuid != (table_uuid or "").lower() and await _is_living(lake, uuid):
+    if uuid and uuid != own and await _is_living(lake, uuid):
         raise Invalid(f"Invalid location {location}: it lies in the location of another table")
-    me = _guest(lake, catalog, table_uuid)
+    me = _guest(lake, catalog, own)
     refusal = await LocationClaims(lake).find_overlap(me, address, location, with_below=False)
     if refusal and isinstance(refusal.error, Invalid):
         raise refusal.error

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -37,6 +38,7 @@ from sandur.operations.locations.placement import (
     resolve_placed_namespace,
     uuid_taken,
 )
+from sandur.operations.name_access import authorize_files
 from sandur.operations.receipts import CatalogReceipts
 from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX
 from sandur.operations.tables.documents import missing_file
@@ -248,9 +250,10 @@ class Creation(Generic[T]):
             unfree = unfree or await self._places.write(me, self._places.needs(me, claimed))
             if unfree := unfree or await self._places.look():
                 return unfree.error
-            for address in claimed:
+            for address, location in claimed.items():
                 if address.generated_for not in {None, uuid.lower()}:
-                    await end_generated(self.lake, address)
+                    authorize = partial(authorize_files, self.lake, self.identifier.catalog, [location])
+                    await end_generated(self.lake, address, authorize)
         except Invalid as error:
             return error
         pointer = replace(made.pointer, places=tuple(map(str, claimed)))

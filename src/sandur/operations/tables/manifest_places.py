@@ -5,7 +5,8 @@ a scan. A path into another table would show its files and the bounds of their c
 
 M1: a commit adds a snapshot only if its manifest list lies below a place of the table: its location or a write path,
 before or after the commit. A list that the table names already may come back.
-M2: a registered file may name lists elsewhere, where the table was before, but not in the folder of another table.
+M2: a registered file may name lists and earlier metadata files elsewhere, where the table was before, but not in the
+folder of another table. The caller may read the files there.
 M3: the server opens a manifest list or manifest only below a place of the table, or directly in the folder of a
 manifest list that the metadata names. M1 and M2 have checked those.
 """
@@ -13,6 +14,7 @@ manifest list that the metadata names. M1 and M2 have checked those.
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import checked_location, is_within, normalize_location
 from sandur.errors import Invalid
 from sandur.iceberg.snapshots import Snapshot
@@ -20,7 +22,8 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddSnapshot, Update
 from sandur.operations.lake import Lake
 from sandur.operations.locations.placement import check_not_anothers, locations_of
-from sandur.operations.tables.names import allowed_roots
+from sandur.operations.name_access import authorize_files
+from sandur.operations.tables.names import resolve_name
 
 
 def check_added_manifests(updates: Sequence[Update], base: TableMetadata | None, after: TableMetadata) -> None:
@@ -61,19 +64,24 @@ class ReadableManifests:
         return frozenset(map(_folder, _named_files(self._metadata)))
 
 
-async def check_registered_manifests(lake: Lake, catalog: str, metadata: TableMetadata) -> None:
-    """M2: raise Invalid if a file to register names manifest lists in the folder of another table, view or volume.
+async def check_registered_files(lake: Lake, identifier: Identifier, metadata: TableMetadata) -> None:
+    """M2: raise Invalid if a file to register names files in the folder of another table, view or volume.
 
-    Only lists outside of the table's own places cost anything.
+    Only files outside of the table's own places cost anything.
     """
-    for folder in elsewhere_folders(metadata, await allowed_roots(lake, catalog)):
+    folders = elsewhere_folders(metadata, (lake.locations.own, *lake.locations.others))
+    if not folders:
+        return
+    found = await resolve_name(lake, identifier)
+    for folder in folders:
         try:
-            await check_not_anothers(lake, catalog, folder, metadata.table_uuid)
+            await check_not_anothers(lake, identifier.catalog, folder, found.uuid if found else None)
         except Invalid as error:
             raise Invalid(
-                f"Invalid metadata file {metadata.metadata_location}: it names manifests in {folder}: {error}",
-                public_text=f"Invalid metadata file: it names manifests in {folder}, a folder in use",
+                f"Invalid metadata file {metadata.metadata_location}: it names files in {folder}: {error}",
+                public_text=f"Invalid metadata file: it names files in {folder}, a folder in use",
             ) from error
+    await authorize_files(lake, identifier.catalog, folders)
 
 
 def places_of(metadata: TableMetadata) -> tuple[str, ...]:
@@ -82,9 +90,12 @@ def places_of(metadata: TableMetadata) -> tuple[str, ...]:
 
 
 def elsewhere_folders(metadata: TableMetadata, roots: Sequence[str]) -> tuple[str, ...]:
-    """The folders of manifest lists outside of the table's places, as far as the server may read there at all."""
+    """The folders of manifest lists and earlier metadata files outside of the table's places, as far as the server may
+    read there at all.
+    """
     places = places_of(metadata)
-    folders = sorted({_folder(file) for file in _named_files(metadata)})
+    logged = {normalize_location(entry.metadata_file) for entry in metadata.metadata_log}
+    folders = sorted({_folder(file) for file in _named_files(metadata) | logged})
     allowed = [normalize_location(root) for root in roots]
     return tuple(
         folder

@@ -49,7 +49,7 @@ from sandur.operations.tables.documents import (
 )
 from sandur.operations.tables.drafts import fence_attempts
 from sandur.operations.tables.drop import check_not_purged
-from sandur.operations.tables.manifest_places import check_registered_manifests
+from sandur.operations.tables.manifest_places import check_registered_files
 from sandur.operations.tables.names import (
     ResolvedName,
     allowed_roots,
@@ -81,11 +81,11 @@ async def register_table(
     decode = partial(decode_foreign_table_metadata, metadata_location=metadata_location)
     await authorize_namespace(lake, namespace, missing=namespace_not_found(namespace))  # Before any file is read.
     document = await _read_document(lake, TABLES, namespace.catalog, metadata_location, decode)
-    await check_registered_manifests(lake, namespace.catalog, document.metadata)  # M2
+    await check_registered_files(lake, identifier, document.metadata)  # M2
     uuid = document.metadata.table_uuid
     if uuid:
         await check_not_purged(lake, uuid)
-    await _check_file(lake, namespace.catalog, document, uuid)
+    await _check_file(lake, identifier, document)
     if overwrite and (replaced := await _replace_head(lake, identifier, document, request)):
         return loaded_table(lake, replaced)
     await authorize_places(lake, namespace.catalog, locations_of(document.metadata))
@@ -101,7 +101,7 @@ async def register_view(
     decode = partial(decode_foreign_view_metadata, metadata_location=metadata_location)
     await authorize_namespace(lake, namespace, missing=namespace_not_found(namespace))  # Before any file is read.
     document = await _read_document(lake, VIEWS, namespace.catalog, metadata_location, decode)
-    await _check_file(lake, namespace.catalog, document, document.metadata.view_uuid)
+    await _check_file(lake, identifier, document)
     await authorize_places(lake, namespace.catalog, locations_of(document.metadata))
     draft = _draft(lake, VIEWS, request, document, document.metadata.view_uuid)
     return loaded_view(await Creation(lake, identifier, draft, request, "register-view").run())
@@ -111,7 +111,7 @@ async def _read_document(
     lake: Lake, family: Family[M], catalog: str, location: str, decode: Callable[[bytes], M]
 ) -> Document[M]:
     roots = await allowed_roots(lake, catalog)
-    await authorize_files(lake, catalog, location)
+    await authorize_files(lake, catalog, [location])
     data = await lake.locations.read(checked_location(location, roots))
     if data is None:
         raise missing_file(location)
@@ -124,11 +124,12 @@ async def _read_document(
     return Document(location, family.encode(metadata) if is_gzip(data) else data, metadata)
 
 
-async def _check_file(lake: Lake, catalog: str, document: Document[M], uuid: str | None) -> None:
+async def _check_file(lake: Lake, identifier: Identifier, document: Document[M]) -> None:
     """Raise Invalid if the metadata file lies in the place of another table, and not in one of its own."""
     file = canonical_address(document.location)
     if not any(file.is_within(canonical_address(place)) for place in locations_of(document.metadata)):
-        await check_not_anothers(lake, catalog, document.location, uuid)
+        found = await resolve_name(lake, identifier)
+        await check_not_anothers(lake, identifier.catalog, document.location, found.uuid if found else None)
 
 
 def _draft(
@@ -286,9 +287,9 @@ class _Replacement:
         me = holder_of(lake, identifier, pointer.uuid, "iceberg", "table", self.request, began_ms=now_ms)
         if unfree := await self.places.write(me, added) or await self.places.look():
             raise unfree.error
-        for address in added:
+        for address, location in added.items():
             if address.generated_for:
-                await end_generated(lake, address)
+                await end_generated(lake, address, partial(authorize_files, lake, identifier.catalog, [location]))
         return tuple(map(str, added))
 
     async def _finish(self, uuid: str, table_uuid: str, head: Head) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Generic, NamedTuple
 
 from msgspec.structs import replace
@@ -40,6 +41,7 @@ from sandur.operations.locations.placement import (
     resolve_placed_namespace,
     uuid_taken,
 )
+from sandur.operations.name_access import authorize_files
 from sandur.operations.receipts import CatalogReceipts, Receipts
 from sandur.operations.tables.changes import (
     Base,
@@ -442,9 +444,10 @@ class CreatedTable(Generic[M]):
         me = holder_of(self.lake, self.identifier, self.uuid, "iceberg", kind, self.request, began_ms=began_ms)
         if unfree := await self.places.write(me, claimed) or await self.places.look():
             raise unfree.error
-        for address in claimed:
+        for address, location in claimed.items():
             if address.generated_for:
-                await end_generated(self.lake, address)
+                authorize = partial(authorize_files, self.lake, self.identifier.catalog, [location])
+                await end_generated(self.lake, address, authorize)
         return tuple(map(str, claimed))
 
     async def _write_pointer(self, pointer: BoundRecord, expected: Expected) -> None:
