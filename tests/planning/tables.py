@@ -48,7 +48,7 @@ SCHEMA = {
         },
     ],
 }
-_AVRO = {
+_AVRO: dict[str, Any] = {
     "long": "long",
     "int": "int",
     "date": {"type": "int", "logicalType": "date"},
@@ -374,10 +374,14 @@ def _bounds(kind: str, values: Sequence[Any]) -> tuple[bytes, bytes | None]:
 
 
 def _partition_fields(spec: Spec) -> list[dict[str, Any]]:
-    return [
-        optional(spec.name(place), _AVRO[spec.kind(place)], field_id)
-        for place, (_, _, field_id) in enumerate(spec.fields)
-    ]
+    found, kinds = [], dict(_AVRO)
+    for place, (_, _, field_id) in enumerate(spec.fields):
+        kind = kinds[spec.kind(place)]
+        found.append(optional(spec.name(place), kind, field_id))
+        if isinstance(kind, dict):
+            # Avro defines a named type only once.
+            kinds[spec.kind(place)] = kind.get("name", kind)
+    return found
 
 
 def _write(

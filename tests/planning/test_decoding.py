@@ -23,6 +23,7 @@ from sandur.iceberg.scan.manifests import (
     manifest_layout,
     partition_fields,
 )
+from sandur.iceberg.types import primitive
 from tests.planning.odd_manifests import varint
 from tests.planning.planners import manifest_columns
 from tests.planning.tables import MadeFile, MadeManifest, MadeTable, Spec
@@ -89,6 +90,20 @@ def test_a_manifest_that_cannot_be_decoded_in_batches_is_read_record_by_record(t
         decode_batches(found, manifest_layout(partition_fields(found.schema)))
 
     assert decode_manifest(data, location="m").count > 0
+
+
+@pytest.mark.parametrize("count", [20, 100])
+def test_partition_fields_of_one_named_type_are_read(tmp_path: Path, count: int) -> None:
+    spec = Spec(1, (("amount", "truncate[100]", 1000), ("day", "identity", 1001), ("amount", "identity", 1002)))
+    files = [MadeFile(f"file:///t/{number}.parquet", (100, None, -number)) for number in range(count)]
+    table = MadeTable(tmp_path, [spec])
+    table.add_snapshot([MadeManifest(spec, files)])
+
+    found = decode_manifest((tmp_path / "metadata" / "m1-0.avro").read_bytes(), location="m")
+
+    kind = primitive("decimal(9, 2)")
+    assert found.typed("partition.1000", kind).values.tolist() == [100] * count
+    assert found.typed("partition.1002", kind).values.tolist() == [-number for number in range(count)]
 
 
 @pytest.mark.parametrize("codec", ["deflate", "snappy", "zstandard"])

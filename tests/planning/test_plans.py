@@ -7,7 +7,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from sandur.errors import BadRequest, NotFound
+from sandur.errors import BadRequest, Invalid, NotFound
 from sandur.iceberg.scan.manifests import ManifestFile
 from sandur.operations.planning.cache import PlanningCache
 from sandur.operations.planning.plan_tasks import PLAN_TASKS_MAX, Run, encode_task, entries_per_task, group_runs
@@ -335,15 +335,20 @@ async def test_a_missing_or_broken_manifest_fails_the_plan_and_not_the_server(tm
     assert "m1-1.avro" in str(gone.error)
 
 
-async def test_a_snapshot_cannot_refer_to_files_outside_the_allowed_locations(tmp_path: Path) -> None:
+async def test_a_snapshot_cannot_refer_to_files_of_the_catalog(tmp_path: Path) -> None:
+    """A file that says so cannot be registered, and is not followed if it was registered before that was checked."""
     fleet = Fleet(tmp_path)
     table = made_table(fleet.table_folder, 2)
-    hidden = tmp_path / "tenant=default" / "workspace=default" / "_catalog" / "secret.avro"
-    table.snapshots[0]["manifest-list"] = f"file://{hidden}"
     server = await fleet.serve_table(table)
+    assert isinstance(await request_plan(server), Completed)
+    hidden = tmp_path / "tenant=default" / "workspace=default" / "_catalog" / "secret.avro"
     hidden.write_bytes((fleet.table_folder / "metadata" / "snap-1.avro").read_bytes())
+    table.snapshots[0]["manifest-list"] = f"file://{hidden}"
+    file = f"file://{table.write()}"
 
-    result = await request_plan(server)
+    result = await request_plan(fleet.server())
+    with pytest.raises(Invalid, match="it is in the store of the catalog"):
+        await register_table(server, NAMESPACE, "other", file, overwrite=False, request=request("other"))
 
     assert isinstance(result, Failed)
     assert "catalog's own folder" in str(result.error)

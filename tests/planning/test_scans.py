@@ -480,3 +480,16 @@ def test_an_old_snapshot_with_a_list_of_manifests_is_read(tmp_path: Path) -> Non
 
     assert [task.path for task in tasks] == ["file:///t/is.parquet"]
     assert tasks[0].residual is True
+
+
+def test_the_rows_that_old_snapshots_with_a_list_of_manifests_appended_are_read(tmp_path: Path) -> None:
+    table = MadeTable(tmp_path, [PLAIN], format_version=1)
+    for name in ("a", "b", "c"):
+        number = table.add_snapshot([MadeManifest(PLAIN, [data(name)], 0, len(table.snapshots) + 1)])
+        del table.snapshots[-1]["manifest-list"]
+        manifests = [f"file://{tmp_path}/metadata/m{earlier}-0.avro" for earlier in range(1, number + 1)]
+        table.snapshots[-1]["manifests"] = manifests
+
+    tasks = plan(tmp_path, table.write(), start_snapshot_id=1, end_snapshot_id=3)
+
+    assert [task.path for task in tasks] == ["file:///t/b.parquet", "file:///t/c.parquet"]

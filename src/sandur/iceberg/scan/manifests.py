@@ -259,9 +259,14 @@ def partition_fields(schema: Mapping[str, Any]) -> list[PartitionColumn]:
     """The partition fields of a manifest, from its Avro schema."""
     file = _field(schema, "data_file")["type"]
     found: list[PartitionColumn] = []
+    named: dict[str, str] = {}
     for place, field in enumerate(_without_null(_field(file, "partition")["type"])["fields"]):
         kind = _without_null(field["type"])
-        column_type = _PARTITION_TYPES[kind["type"] if isinstance(kind, dict) else kind]
+        if isinstance(kind, dict):
+            # Avro defines a named type once. Fields of the same type that follow have only its name.
+            named[kind.get("name", "")] = kind["type"]
+            kind = kind["type"]
+        column_type = _PARTITION_TYPES[named.get(kind, kind)]
         found.append(PartitionColumn(field.get("field-id", _FIELD_ID_START + place), field["name"], column_type))
     return found
 

@@ -72,7 +72,8 @@ class ScanRunner:
     async def _list(self) -> tuple[ManifestFile, ...]:
         """The manifests of the snapshot. For an incremental scan, the manifests that its snapshots wrote.
 
-        Only a snapshot's own manifests say what it added: later ones may be merged, and call the files existing.
+        Only a snapshot's own manifests say what it added: later ones may be merged, and call the files existing. Old
+        lists may not say which snapshot wrote a manifest.
         """
         if self.scan.appended is None:
             return () if self.scan.snapshot is None else await self.manifests.listed(self.scan.snapshot)
@@ -80,7 +81,7 @@ class ScanRunner:
         found: dict[str, ManifestFile] = {}
         for snapshot in self.scan.appended:
             for manifest in await self.manifests.listed(snapshot):
-                if manifest.added_snapshot_id in ids:
+                if manifest.added_snapshot_id is None or manifest.added_snapshot_id in ids:
                     found.setdefault(manifest.manifest_path, manifest)
         return tuple(found.values())
 
