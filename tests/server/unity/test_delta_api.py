@@ -201,6 +201,32 @@ async def test_a_lost_commit_conflicts_and_a_repeated_one_succeeds(unity: Unity)
     assert "latest version is 1" in gap.json()["error"]["message"]
 
 
+async def test_a_lost_commit_conflicts_also_if_it_is_invalid_on_the_table_of_the_winner(unity: Unity) -> None:
+    made = (await created(unity))["metadata"]
+    iceberg = {"metadata-location": f"{made['location']}/metadata/1.json", "converted-delta-version": 1}
+    winner = {**add_commit(1), "uniform": {"iceberg": {**iceberg, "converted-delta-timestamp": 5}}}
+    enabled = {"action": "set-properties", "updates": {"delta.universalFormat.enabledFormats": "iceberg"}}
+    uuid = made["table-uuid"]
+    await unity.made(T, update(uuid, winner, enabled))
+
+    by_version = await unity.post(T, update(uuid, add_commit(1, "other.json")))
+    by_etag = await unity.post(T, update(uuid, add_commit(2), etag=made["etag"]))
+
+    assert problem(by_version) == (409, "CommitVersionConflictException")
+    assert problem(by_etag) == (409, "UpdateRequirementConflictException")
+
+
+async def test_a_report_of_published_commits_does_not_hide_a_change_beside_it(unity: Unity) -> None:
+    uuid = (await created(unity))["metadata"]["table-uuid"]
+    await unity.made(T, update(uuid, add_commit(1)))
+    report = {"action": "set-latest-backfilled-version", "latest-published-version": 1}
+
+    changed = await unity.made(T, update(uuid, report, {"action": "set-properties", "updates": {"k": "v"}}))
+
+    assert changed["metadata"]["properties"]["k"] == "v"
+    assert (await unity.get(T)).json()["metadata"]["properties"]["k"] == "v"
+
+
 async def test_requirements_are_checked(unity: Unity) -> None:
     made = await created(unity)
     uuid, etag = made["metadata"]["table-uuid"], made["metadata"]["etag"]

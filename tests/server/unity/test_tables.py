@@ -10,7 +10,7 @@ from sandur.settings import UnityCatalogSettings
 from sandur.storage.memory import MemoryStore
 from tests.server.conftest import Catalogs
 from tests.server.requests import add_snapshot, create_table, create_view, rename, set_properties
-from tests.server.unity.client import Json, Unity, code
+from tests.server.unity.client import UNITY, Json, Unity, code
 
 KEY = "0190b6a0-0000-7000-8000-000000000004"
 WHERE = {"catalog_name": "main", "schema_name": "s"}
@@ -463,3 +463,17 @@ async def test_a_table_with_a_key_is_created_once(unity: Unity, catalogs: Catalo
 
     assert first.status_code == 200
     assert again.json() == first.json()
+
+
+async def test_a_repeated_drop_with_a_key_leaves_what_has_the_name_now(unity: Unity) -> None:
+    root = (await unity.get("/catalogs/main")).json()["storage_location"]
+    table = {**WHERE, "name": "t", "table_type": "EXTERNAL", "data_source_format": "CSV", "columns": []}
+    await unity.made("/tables", {**table, "storage_location": f"{root}/t"})
+    headers = {"Idempotency-Key": KEY}
+
+    dropped = await unity.http.delete(UNITY + "/tables/main.s.t", headers=headers)
+    await unity.made("/tables", {**WHERE, "name": "t", "table_type": "VIEW", "view_definition": "select 1"})
+    repeated = await unity.http.delete(UNITY + "/tables/main.s.t", headers=headers)
+
+    assert (dropped.status_code, repeated.status_code) == (200, 200)
+    assert (await unity.get("/tables/main.s.t")).json()["table_type"] == "VIEW"

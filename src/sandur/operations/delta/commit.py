@@ -238,14 +238,15 @@ class _Update:
         if table.uuid.lower() != change.asserted_uuid:
             raise Conflict(f"assert-table-uuid failed: expected {change.asserted_uuid}, found {table.uuid}")
         log = LogTail(table.last_version, known_published(self.lake, table), table.commits)
-        waives = self.lake.settings.delta_waive_deletion_vectors
-        metadata = apply_change(metadata_of(table), change, waives_deletion_vectors=waives)
+        # What others changed meanwhile is a conflict, also if the change would be invalid on the table as it is now.
         if change.commit:
             verdict = decide_commit(log, change.commit.version, change.commit.file_name)
             if verdict is not Verdict.APPEND:
                 return _Plan(verdict)
         if change.asserted_etag is not None and change.asserted_etag != table.etag:
             raise Conflict(f"assert-etag failed: expected {change.asserted_etag}, found {table.etag}")
+        waives = self.lake.settings.delta_waive_deletion_vectors
+        metadata = apply_change(metadata_of(table), change, waives_deletion_vectors=waives)
         reported = None
         if change.published is not None:
             reported = newly_published(log, change.published, commits=change.commit is not None)
@@ -256,7 +257,8 @@ class _Update:
 
     def _fits(self, log: LogTail, reported: int | None) -> bool:
         if self.change.commit is None:
-            return reported is None  # Verifying the report is then the whole change.
+            # Verifying the report is then the whole change, if nothing else is asked for.
+            return reported is None or self.change.changes_metadata or self.change.domains is not None
         unpublished_max = self.lake.settings.delta_unpublished_max
         try:
             check_room(log, self.change.commit.version, log.published, unpublished_max)

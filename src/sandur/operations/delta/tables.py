@@ -248,7 +248,8 @@ async def drop_table(lake: Lake, identifier: Identifier, *, request: Request) ->
     missing = table_not_found(identifier)
     async with naming_missing_parent(lake, identifier.namespace):
         found = await find_table(lake, identifier)
-        kind = found.name.value.kind if found else await _dropped_kind(lake, request)
+        # Read after the name: an earlier attempt of this request that freed it had claimed the key before.
+        kind = await _dropped_kind(lake, request) or (found.name.value.kind if found else None)
         if kind is None:
             raise missing
         table = found.pointer.value if found else None
@@ -261,10 +262,10 @@ async def _dropped_kind(lake: Lake, request: Request) -> Kind | None:
     """The kind in the claim of an earlier attempt of this request; None if there is no claim."""
     kinds: tuple[Kind, ...] = ("table", "view")
     key_hash = key_hash_of(request)
-    for kind in kinds if key_hash else ():
-        if await lake.claim(f"drop-{kind}", key_hash or "").read():
-            return kind
-    return None
+    if key_hash is None:
+        return None
+    claims = await gather_all(lake.claim(f"drop-{kind}", key_hash).read() for kind in kinds)
+    return next((kind for kind, claim in zip(kinds, claims, strict=True) if claim), None)
 
 
 async def rename_table(lake: Lake, source: Identifier, new_name: str, *, request: Request) -> None:
