@@ -21,8 +21,11 @@ from sandur.operations.backups.restore import NUMBERS_AHEAD, restore
 from sandur.operations.delta.load import list_commits
 from sandur.operations.delta.publishing import published_location, staged_location
 from sandur.operations.dry_run import DryRunStore
+from sandur.operations.janitors.schedule import run_janitors
+from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake, Lakes
 from sandur.operations.tables.commit import commit_table
+from sandur.operations.tables.documents import LoadedTable
 from sandur.operations.verification.run import verify
 from sandur.settings import Settings
 from sandur.storage.contract import ABSENT, ObjectStore, list_all
@@ -37,7 +40,15 @@ from tests.operations.event_chains import all_events, check_holes
 from tests.operations.invariants import chains, visible_names
 from tests.operations.lakes import make_lake
 from tests.operations.mixed_load import Load, marks_of
-from tests.operations.requests import TIMESTAMP_MS, commit, identifier_of, keyed_request, set_property, set_up_catalog
+from tests.operations.requests import (
+    TIMESTAMP_MS,
+    commit,
+    create,
+    identifier_of,
+    keyed_request,
+    set_property,
+    set_up_catalog,
+)
 
 SETTINGS: Final = Settings(store="memory:", log_level="error", janitors=False)
 CALLS_MAX: Final = 400
@@ -201,6 +212,33 @@ async def test_a_killed_restore_completes_when_it_is_run_again() -> None:
         if not dying.has_died:
             return
     raise AssertionError("the restore makes more calls than expected")
+
+
+async def test_janitors_keep_the_files_of_commits_after_the_backup_that_was_restored() -> None:
+    """Nothing but its metadata file leads to such a commit: registered again, it comes back."""
+    load, target = await _quiet_load(), MemoryStore()
+    await backed_up(load.store, target, load.clock)
+    server = load.server()
+    change = commit(set_property("new", "1"), set_property("write.metadata.delete-after-commit.enabled", "true"))
+    changed = await commit_table(server, identifier_of("t0"), change, keyed_request("after"))
+    created = await create(server, "created-after")
+    await server.background.drain()
+    into = MemoryStore(clock=load.clock)
+    await copied_files(load.store, into)
+    load.clock.advance(10 * DAY_MS)
+    await restored(target, into, load.clock)
+
+    async def exists(table: LoadedTable) -> bool:
+        return await make_lake(into, load.clock).locations.exists(table.metadata_location or "")
+
+    for days in (0, 2, 87):
+        load.clock.advance(days * DAY_MS)
+        await run_janitors(make_lake(into, load.clock), {}, on_error=lambda *_: None)
+        assert [await exists(one) for one in (changed, created)] == [True, True]
+    load.clock.advance(2 * DAY_MS)
+    await run_janitors(make_lake(into, load.clock), {}, on_error=lambda *_: None)
+
+    assert not await exists(changed)
 
 
 async def test_a_server_refuses_grants_that_are_older_than_those_it_has_seen() -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from sandur.catalog.maintenance.policies import Orphans
 from sandur.errors import Conflict, Invalid, SandurError
+from sandur.operations.backups.restored import Restored, note_restore
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.iceberg_files import IcebergFiles
@@ -108,6 +109,18 @@ async def test_a_young_file_is_not_an_orphan() -> None:
 
     assert await condemned(cluster, table) == [ORPHAN]
     assert found.kept["younger than the minimum age"] == 1
+
+
+async def test_a_file_that_may_be_of_a_commit_after_the_backup_that_was_restored_is_not_condemned() -> None:
+    cluster, table = await with_orphan()
+    ended_ms = cluster.clock.now_ms()
+    await note_restore(cluster.store, Restored("one", cut_ms=ended_ms - AGE_MS, ended_ms=ended_ms))
+    cluster.clock.advance(30 * DAY_MS)
+
+    found = await condemn(cluster, table)
+    assert (found.files, found.kept["possibly of a commit after the backup that was restored"]) == (0, 1)
+    cluster.clock.advance(60 * DAY_MS)
+    assert (await condemn(cluster, table)).files == 1
 
 
 async def test_a_file_that_was_written_again_under_the_same_name_stays() -> None:

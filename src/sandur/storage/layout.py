@@ -61,6 +61,9 @@ STORE_FORMAT: Final = "_shared/format.json"
 RESTORING: Final = "_shared/restoring.json"
 """Exists while a backup is being restored; no server starts then."""
 
+RESTORED: Final = "_shared/restored.json"
+"""Which backup was restored last, and when."""
+
 LOCATION_CLAIMS: Final = "_shared/locations/"
 """The folder of the location claims, of no tenant: no two tenants may share a place either."""
 

@@ -170,14 +170,15 @@ class Suspects:
     def __len__(self) -> int:
         return len(self._files)
 
-    def clear(self, references: Iterable[str]) -> None:
-        """Remove the files that are referred to."""
+    def clear(self, references: Iterable[str], reason: str = "") -> None:
+        """Remove the files that are referred to, or that stay for another reason."""
         for reference in references:
             path = _path_of(reference)
             for identity in self._by_path.pop(path, ()):
                 del self._files[identity]
                 is_same = identity == identity_of(reference)
-                self.kept["referred to" if is_same else "referred to under another scheme or host"] += 1
+                referred_to = "referred to" if is_same else "referred to under another scheme or host"
+                self.kept[reason or referred_to] += 1
 
     def keep_younger(self, than_ms: int) -> None:
         """Remove the files that are younger than this time, because the table asks for a higher age."""

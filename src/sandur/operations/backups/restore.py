@@ -16,6 +16,7 @@ from sandur.delta.requests import Comment, DeltaChange
 from sandur.delta.restore import LogProtocol, RestoreAction, VersionState, advanced
 from sandur.errors import Conflict, Invalid, NotEmpty, SandurError, SwapLost
 from sandur.operations.backups.repository import BackupManifest, BackupReader, Entry, read_entries
+from sandur.operations.backups.restored import Restored, note_restore
 from sandur.operations.delta.commit import metadata_of
 from sandur.operations.delta.log_files import read_commits
 from sandur.operations.delta.publishing import STAGED_FOLDER, have_same_actions, published_location, staged_location
@@ -68,6 +69,7 @@ async def restore(
         await gather_in_batches(entries, write, at_once=WRITES_AT_ONCE)
         written += len(entries)
         on_progress(written, manifest.objects)
+    await note_restore(store, Restored(manifest.id, manifest.began_ms, lake.clock.now_ms()))
     held = await store.get(RESTORING)
     if held:
         await store.delete(RESTORING, expected=held.version)

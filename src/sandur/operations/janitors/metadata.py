@@ -3,7 +3,7 @@
 These are the files of attempts that lost or died, and old files that no metadata log names any more. Only files with
 names that the catalog gave are considered: in the folder of living tables, the file of a killed creation, and the file
 of a creation that died before its pointer was written. A committed file stays as long as its receipt, unless the table
-asks for the deletion of old files.
+asks for the deletion of old files. What may be of a commit that a restore has lost stays as long, in any case.
 
 The steps: list the files; then read the pointers (an attempt that writes its file later reads its pointer later); bump
 every pointer whose head is older than one of the files, so that attempts in progress lose; then delete.
@@ -21,6 +21,7 @@ from sandur.catalog.locations import normalize_location, spellings
 from sandur.catalog.records import AttemptedFile, Claim, Pointer
 from sandur.errors import BadRequest, NotFound, SwapLost, Unavailable
 from sandur.iceberg.table_commit import deletes_old_files
+from sandur.operations.backups.restored import LastRestore
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts
@@ -96,6 +97,8 @@ async def garbage_without_owner(lake: Lake, location: str) -> Garbage:
         return Garbage()
     if file.modified_ms + _receipts_kept_ms(lake) - DAY_MS <= lake.clock.now_ms():
         return Garbage(reason="the file is too old: its receipt may be deleted")
+    if await lake.feature(LastRestore).keeps(file.modified_ms):
+        return Garbage(reason="the file may be of a commit after the backup that was restored")
     if not await _never_committed(lake, (file,)):
         return Garbage(reason="the file was committed")
     header = await _read_header(lake, location)
@@ -134,7 +137,8 @@ async def _old_files(lake: Lake, folder: str) -> list[MetadataFile]:
         version = written_version(name)
         if version is not None and "/" not in name:
             found.append(MetadataFile(f"{folder}/{name}", version, listed.modified_ms, listed.size_bytes))
-    return [file for file in found if _is_old(lake, file)]
+    restores = lake.feature(LastRestore)
+    return [file for file in found if _is_old(lake, file) and not await restores.keeps(file.modified_ms)]
 
 
 async def _file_at(lake: Lake, location: str) -> MetadataFile | None:

@@ -31,6 +31,7 @@ from sandur.catalog.maintenance.orphans import (
 from sandur.catalog.maintenance.policies import Orphans
 from sandur.catalog.records import BoundRecord, DeltaTable, Pointer
 from sandur.errors import Busy, OutcomeUnknown, SandurError, SwapLost, Unavailable
+from sandur.operations.backups.restored import LastRestore
 from sandur.operations.lake import Lake
 from sandur.settings import seconds_of
 from sandur.storage.cell import Attempts, Versioned, gather_all
@@ -100,6 +101,9 @@ class OrphanRemoval:
         suspects = _suspects(files, place, policy, now_ms)
         if refusal := suspects.refusal or await self._look(uuid, place, suspects, is_whole=found is None):
             return Outcome(refusal=refusal)
+        restores = lake.feature(LastRestore)
+        lost = [file.location for file in suspects.files if await restores.keeps(file.modified_ms)]
+        suspects.clear(lost, "possibly of a commit after the backup that was restored")
         share_max = policy.share_max if place.limits_share else 1.0
         decision = condemned(suspects, share_max, found)
         if decision.refusal:
