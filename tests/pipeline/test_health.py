@@ -11,11 +11,11 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyspark.sql import SparkSession
 
-from sandur.catalog.maintenance.policies import PolicyEdit, merged_from, merged_policy
+from sandur.catalog.maintenance.policies import FieldOrigin, PolicyEdit
 from sandur.catalog.records import DeltaTable
 from sandur.operations.delta.publishing import published_location
 from sandur.operations.policies import Scopes, change_policy
-from sandur.operations.table_health import load_table_health
+from sandur.operations.table_health import load_health_of, load_table_health
 from sandur.pipeline.executor_tasks.health import measured_row
 from sandur.pipeline.jobs.health import HEALTH
 from sandur.pipeline.jobs.project import PROJECT
@@ -73,18 +73,20 @@ def test_small_files_are_found_by_partition_and_policies_apply(
     assert (after["versions"]["format"], after["versions"]["unpublished_commits"]) == ("delta", 0)
     assert after["versions"]["uuid"] == delta.uuid
     assert (after["versions"]["blocked"], after["versions"]["data_files"]) == ("", 0)
-    merged = merged_from(many["policy_json"])
-    assert merged.policy.compaction.min_input_files == 3
-    assert {one.origin for one in merged.origins} == {"default", "catalog main"}
-    assert merged_from("[]") == merged_policy([])
+    decided = msgspec.json.decode(many["policy_json"], type=list[FieldOrigin])
+    assert FieldOrigin("compaction.min_input_files", 3, "catalog main") in decided
+    assert {one.origin for one in decided} == {"catalog main"}
 
     report = world.wait(load_table_health(world.lake, worst=20))
     assert [(row.name, row.skipped) for row in report.rows] == [
         ("main.sales.many", "a commit happened within the last PT10M")
     ]
-    quiet = PolicyEdit(set={"quiet": "PT0S"})
+    # What was measured is judged by the policies of now.
+    quiet, urgent = PolicyEdit(set={"quiet": "PT0S"}), PolicyEdit(set={"priority": 7})
     world.wait(change_policy(world.lake, "table", "main.sales.many", quiet, world.request()))
-    world.run(spark, HEALTH)
+    world.wait(change_policy(world.lake, "schema", "main.sales", urgent, world.request()))
+    policy = world.wait(load_health_of(world.lake, identifier_of("many"))).policy
+    assert (policy.quiet, policy.priority, policy.compaction.min_input_files) == ("PT0S", 7, 3)
     (row,) = world.wait(load_table_health(world.lake, worst=20)).rows
     assert (row.name, row.operation, row.mode) == ("main.sales.many", "compaction", "report")
     assert (row.data_files, row.reason) == (4, "4 small files, 3 of them can be saved")

@@ -7,7 +7,10 @@ from pyspark.sql import SparkSession
 from sandur.catalog.maintenance.health import TableHealth
 from sandur.catalog.maintenance.policies import Policy
 from sandur.catalog.maintenance.records import OperationRecord, RunPlan
+from sandur.catalog.records import DeltaTable
 from sandur.cli.catalog_server import open_catalog
+from sandur.delta.requests import DeltaChange
+from sandur.operations.delta.commit import update_table
 from sandur.operations.maintenance.reports import load_operations, load_plan
 from sandur.operations.maintenance.requests import list_requests, request_maintenance
 from sandur.operations.maintenance.runs import RunRecords, list_runs
@@ -16,6 +19,7 @@ from sandur.operations.tables.history import logged_versions
 from sandur.pipeline.jobs.maintain import MAINTAIN
 from sandur.pipeline.maintenance.engine import Engine
 from sandur.pipeline.maintenance.iceberg import IcebergTable
+from tests.operations.delta_requests import create_managed
 from tests.pipeline.maintained import (
     EAGER,
     connected,
@@ -208,6 +212,44 @@ def test_what_a_writer_forbids_after_the_health_was_measured_is_not_done(world: 
     rows = [row for row in world.dataset(spark, "maintenance") if row["name"] == "orders"]
     reason = "a property of the table turned compaction off"
     assert [(row["operation"], row["state"], row["reason"]) for row in rows] == [("compaction", "skipped", reason)]
+
+
+def test_properties_of_now_also_stop_the_removal_of_files_and_work_on_delta_tables(
+    world: World, spark: SparkSession
+) -> None:
+    with connected(world) as catalog:
+        table = make_small_files(catalog, "orders", 1)
+        clicks, visits = (_make_delta(world, name) for name in ("clicks", "visits"))
+        set_policy(world, {"mode": "run", "quiet": "PT0S", "delta": {"checkpoint_interval": 1}})
+        measured(world, spark)
+        with table.transaction() as transaction:
+            transaction.set_properties({"maintenance.orphans.enabled": "false"})
+        _set_delta_property(world, clicks, "maintenance.delta.enabled", "false")
+        _set_delta_property(world, visits, "maintenance.mode", "report")
+
+        world.run(spark, MAINTAIN, open_catalog=opener(world))
+
+    rows = [row for row in world.dataset(spark, "maintenance") if row["namespace"] == "sales"]
+    off = "a property of the table turned {} off"
+    assert sorted((row["name"], row["operation"], row["state"], row["reason"]) for row in rows) == [
+        ("clicks", "checkpoint", "skipped", off.format("checkpoint")),
+        ("clicks", "vacuum", "skipped", off.format("vacuum")),
+        ("orders", "orphans", "skipped", off.format("orphans")),
+        ("visits", "checkpoint", "skipped", off.format("maintenance")),
+        ("visits", "vacuum", "skipped", off.format("maintenance")),
+    ]
+
+
+def _make_delta(world: World, name: str) -> DeltaTable:
+    """A managed table with a log of one commit."""
+    table = world.wait(create_managed(world.lake, identifier_of(name)))
+    world.wait(world.lake.locations.create(f"{table.location}/_delta_log/{0:020d}.json", b'{"add": {"path": "live"}}'))
+    return table
+
+
+def _set_delta_property(world: World, table: DeltaTable, name: str, value: str) -> None:
+    change = DeltaChange(asserted_uuid=table.uuid, set_properties={name: value})
+    world.wait(update_table(world.lake, table.made_for, change, world.request()))
 
 
 def test_a_rewrite_that_finds_nothing_to_do_is_skipped(world: World, spark: SparkSession) -> None:

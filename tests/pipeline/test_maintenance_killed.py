@@ -248,7 +248,7 @@ class TaggedTable:
             )
             for number in range(3):
                 rows = f"range({4 * number}, {4 * number + 4}, 1, 1)"
-                session.sql(f"INSERT INTO sandur.sales.t SELECT id, concat('row ', id) FROM {rows}")  # noqa: S608
+                session.sql(f"INSERT INTO sandur.sales.t SELECT id, concat('row ', id) FROM {rows}")  # noqa: S608 - numbers
                 session.sql(f"DELETE FROM sandur.sales.t WHERE id = {number * 4}")  # noqa: S608 - a number
                 if number == 1:
                     session.sql("ALTER TABLE sandur.sales.t CREATE TAG early")

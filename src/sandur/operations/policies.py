@@ -109,11 +109,18 @@ async def read_policies(lake: Lake) -> Mapping[str, PolicyRecord]:
     """The policies of all scopes that decide something, by the id of the scope."""
     found: dict[str, PolicyRecord] = {}
     async for page in list_pages(lake.store, lake.layout.policies_folder()):
-        cells = [lake.uncached(one.key, PolicyRecord) for one in page]
-        for held in await gather_in_batches(cells, lambda cell: cell.read(), at_once=_READS_AT_ONCE):
-            if held and held.value.values:
-                found[held.value.scope_id] = held.value
+        found |= await _read_cells([lake.uncached(one.key, PolicyRecord) for one in page])
     return found
+
+
+async def read_policies_of(lake: Lake, ids: Iterable[str]) -> Mapping[str, PolicyRecord]:
+    """The policies of these scopes that decide something, by the id of the scope."""
+    return await _read_cells([_cell(lake, id_) for id_ in ids])
+
+
+async def _read_cells(cells: Sequence[Cell[PolicyRecord]]) -> dict[str, PolicyRecord]:
+    records = await gather_in_batches(cells, lambda cell: cell.read(), at_once=_READS_AT_ONCE)
+    return {held.value.scope_id: held.value for held in records if held and held.value.values}
 
 
 async def load_policy(lake: Lake, type_: SecurableType, full_name: str) -> ScopeView:

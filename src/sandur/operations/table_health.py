@@ -15,7 +15,7 @@ from sandur.extras import pa, pc
 from sandur.operations.access import authorize_metastore, read_authority, resolve_authorized
 from sandur.operations.explore.visibility import Sight
 from sandur.operations.lake import Lake
-from sandur.operations.maintenance.planning import MEASURED, state_of
+from sandur.operations.maintenance.planning import MEASURED, current_scopes, current_scopes_of, state_of
 from sandur.operations.maintenance.requests import request_cell
 from sandur.operations.published import PublishedDatasets
 from sandur.operations.tables.names import name_not_found
@@ -62,7 +62,7 @@ async def load_table_health(lake: Lake, *, worst: int) -> HealthReport:
     """
     await authorize_metastore(lake)
     published = lake.feature(PublishedDatasets)
-    manifest = await published.manifest()
+    manifest, scopes = await gather_all((published.manifest(), current_scopes(lake)))
     table = await published.table(manifest, "table_health", _COLUMNS)
     found = [row for row in table.to_pylist() if row["needs_json"] != "[]" or row["blocked"]]
     found.sort(key=lambda row: (-(row["benefit"] or 0.0), row["catalog"], row["namespace"], row["name"]))
@@ -71,7 +71,7 @@ async def load_table_health(lake: Lake, *, worst: int) -> HealthReport:
     shown = await visible_rows(lake, authority, candidates)
     now_ms = lake.clock.now_ms()
     not_due = dict.fromkeys(_BY_INTERVAL, Past(done_ms=now_ms + 1))  # Also if its interval is zero.
-    states = [state_of(row, not_due) for row in shown]
+    states = [state_of(row, scopes.of(row), not_due) for row in shown]
     modes = {state.health.uuid: state.merged.policy.mode for state in states}
     rows = list(_rows(plan_of(states, now_ms=now_ms, is_dry=True), modes))
     is_cut = len(rows) > worst or len(found) > len(candidates)
@@ -90,7 +90,7 @@ async def visible_rows(
 
 
 class TableHealthDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """The health of one table, with the policy that judges it. `health` is None if it was not measured yet.
+    """The health of one table, with the policy of now that judges it. `health` is None if it was not measured yet.
 
     `request` is the latest request for its maintenance; None if there was none, or it is long over.
     """
@@ -113,17 +113,22 @@ async def load_health_of(lake: Lake, identifier: Identifier) -> TableHealthDetai
             published.manifest(),
         )
     )
-    table, held = await gather_all(
+    (table, held), scopes = await gather_all(
         (
-            published.table(manifest, "table_health", (*_COLUMNS, "measured_at")),
-            request_cell(lake, found.uuid).read(),
+            gather_all(
+                (
+                    published.table(manifest, "table_health", (*_COLUMNS, "measured_at")),
+                    request_cell(lake, found.uuid).read(),
+                )
+            ),
+            current_scopes_of(lake, manifest, identifier, found.uuid),
         )
     )
     request = held.value if held else None
     rows = table.filter(pc.equal(table["uuid"].cast(pa.string()), found.uuid)).to_pylist() if table.num_rows else []
     if not rows:
         return TableHealthDetail(published_ms=manifest.published_ms, request=request)
-    state = state_of(rows[0])
+    state = state_of(rows[0], scopes)
     return TableHealthDetail(
         published_ms=manifest.published_ms,
         measured_ms=int(rows[0]["measured_at"].timestamp() * 1_000),

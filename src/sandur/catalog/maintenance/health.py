@@ -140,17 +140,31 @@ def _scans(health: TableHealth) -> float:
     return max(health.scans_per_day or 0.0, 1.0)
 
 
+def is_enabled(operation: Operation, policy: Policy) -> bool:
+    """Whether the policy allows an operation at all."""
+    match operation:
+        case "publish":
+            return policy.delta.enabled and policy.delta.publishes
+        case "checkpoint":
+            return policy.delta.enabled
+        case "vacuum":
+            return policy.delta.enabled and policy.delta.vacuum
+        case _:
+            return bool(getattr(policy, operation).enabled)
+
+
 def interval_seconds(operation: Operation, policy: Policy) -> int | None:
     """The time between two runs of an operation that is due by time alone; None if the policy turns it off, and for
     operations that are due by need.
     """
+    if not is_enabled(operation, policy):
+        return None
     match operation:
         case "orphans":
-            return seconds_of(policy.orphans.interval) if policy.orphans.enabled else None
+            return seconds_of(policy.orphans.interval)
         case "statistics":
-            return seconds_of(policy.statistics.interval) if policy.statistics.enabled else None
+            return seconds_of(policy.statistics.interval)
         case "vacuum":
-            is_on = policy.delta.enabled and policy.delta.vacuum
-            return seconds_of(policy.delta.deleted_file_retention) if is_on else None
+            return seconds_of(policy.delta.deleted_file_retention)
         case _:
             return None

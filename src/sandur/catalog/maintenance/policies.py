@@ -280,7 +280,7 @@ def with_properties(merged: MergedPolicy, properties: Mapping[str, str]) -> Merg
 def merged_again(scopes: Sequence[ScopePolicy], own: str) -> MergedPolicy:
     """The policy of a table by what its scopes say now, and by the properties that decided it when it was measured.
 
-    `own` is the JSON of `merged_from`.
+    `own` is the JSON list of the FieldOrigin that were not the defaults then.
     """
     decided = [one for one in msgspec.json.decode(own, type=tuple[FieldOrigin, ...]) if one.origin.startswith(_BY)]
     return _with(_of_scopes(scopes), ((one.field, one.value, one.origin.removeprefix(_BY)) for one in decided))
@@ -302,13 +302,6 @@ def _with(found: dict[Field, FieldOrigin], decided: Iterable[tuple[Field, object
         if not found[field].locked_by and _is_valid(found, field, value):
             found[field] = FieldOrigin(field, value, f"{_BY}{name}")
     return MergedPolicy(policy_of(_nested(found.values())), tuple(found.values()))
-
-
-def merged_from(own: str) -> MergedPolicy:
-    """The merged policy whose fields that are not the defaults are this JSON list of FieldOrigin."""
-    decided = {one.field: one for one in msgspec.json.decode(own, type=tuple[FieldOrigin, ...])}
-    origins = tuple(decided.get(one.field, one) for one in merged_policy([]).origins)
-    return MergedPolicy(policy_of(_nested(origins)), origins)
 
 
 PROPERTY_PREFIX: Final = "maintenance."

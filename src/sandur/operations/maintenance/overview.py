@@ -13,7 +13,7 @@ from sandur.operations.access import authorize_metastore
 from sandur.operations.explore.overview import derived
 from sandur.operations.explore.visibility import Row, Sight
 from sandur.operations.lake import Lake
-from sandur.operations.maintenance.planning import HEALTH_COLUMNS, state_of
+from sandur.operations.maintenance.planning import HEALTH_COLUMNS, current_scopes, state_of
 from sandur.operations.maintenance.reports import plan_rows, request_row
 from sandur.operations.maintenance.requests import list_requests
 from sandur.operations.maintenance.runs import RunListing, RunRecords, list_runs
@@ -58,11 +58,16 @@ class _Recent(msgspec.Struct, frozen=True):
 async def load_overview(lake: Lake) -> MaintenanceOverview:
     """Everything about maintenance, as far as the caller may see it; each list is bounded."""
     published = lake.feature(PublishedDatasets)
-    authority, manifest, (recent, requests) = await gather_all(
-        (authorize_metastore(lake), published.manifest(), gather_all((_recent(lake), list_requests(lake))))
+    authority, (manifest, scopes), (recent, requests) = await gather_all(
+        (
+            authorize_metastore(lake),
+            gather_all((published.manifest(), current_scopes(lake))),
+            gather_all((_recent(lake), list_requests(lake))),
+        )
     )
     sight = Sight(lake, authority)
-    needy: Sequence[TableState] = await derived(lake, manifest, "table_health", HEALTH_COLUMNS, _needy)
+    rows: Sequence[Row] = await derived(lake, manifest, "table_health", HEALTH_COLUMNS, _needy)
+    needy = [state_of(row, scopes.of(row)) for row in rows]
     past: Sequence[Row] = await derived(lake, manifest, "maintenance", _PAST, _newest)
     opened = {one.uuid for one in requests if one.is_open}
     planned = _planned(lake, needy, recent.last, opened)
@@ -114,13 +119,15 @@ def _row(record: OperationRecord) -> Row:
     }
 
 
-def _needy(table: "pa.Table") -> Sequence[TableState]:
+def _needy(table: "pa.Table") -> Sequence[Row]:
     """The tables that need something, those that gain most first."""
     if not table.num_rows:
         return ()
     needed = table.filter(pc.not_equal(table["needs_json"].cast(pa.string()), "[]"))
-    rows = needed.sort_by([("benefit", "descending"), ("uuid", "ascending")]).slice(0, _CANDIDATES).to_pylist()
-    return [state_of(row) for row in rows]
+    rows: Sequence[Row] = (
+        needed.sort_by([("benefit", "descending"), ("uuid", "ascending")]).slice(0, _CANDIDATES).to_pylist()
+    )
+    return rows
 
 
 def _planned(lake: Lake, states: Sequence[TableState], before: RunEnd, opened: set[str]) -> Sequence[Row]:

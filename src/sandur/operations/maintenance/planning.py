@@ -3,16 +3,24 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from sandur.catalog.identifiers import Identifier
 from sandur.catalog.maintenance.health import Operation, TableHealth
 from sandur.catalog.maintenance.plan import BYTES_PER_TASK_SECOND, Past, Plan, Skipped, TableState, plan_of
-from sandur.catalog.maintenance.policies import PolicyRecord, merged_again, merged_from
+from sandur.catalog.maintenance.policies import PolicyRecord, ScopePolicy, merged_again
 from sandur.catalog.maintenance.records import RunEnd, spent_on
 from sandur.catalog.maintenance.requests import MaintenanceRequest
 from sandur.extras import pa, pc
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.requests import list_requests
 from sandur.operations.maintenance.runs import last_end, list_runs
-from sandur.operations.policies import SYSTEM_NAMESPACE, WORKSPACE, Scopes, read_policies, scopes_of
+from sandur.operations.policies import (
+    SYSTEM_NAMESPACE,
+    WORKSPACE,
+    Scopes,
+    read_policies,
+    read_policies_of,
+    scopes_of,
+)
 from sandur.operations.published import CoreManifest, PublishedDatasets
 from sandur.storage.cell import gather_all
 
@@ -37,12 +45,14 @@ class PlannedRun(NamedTuple):
 
 
 def state_of(
-    row: Mapping[str, Any], past: Mapping[Operation, Past] | None = None, scopes: Scopes | None = None
+    row: Mapping[str, Any], scopes: Sequence[ScopePolicy], past: Mapping[Operation, Past] | None = None
 ) -> TableState:
-    """A row of `table_health` as the planner needs it, by the policies of these scopes; without, by its own."""
-    health = TableHealth(**{name: row[name] for name in MEASURED}, blocked=row["blocked"])
-    own = row["policy_json"]
-    return TableState(health, merged_again(scopes.of(row), own) if scopes else merged_from(own), past or {})
+    """A row of `table_health` as the planner needs it, by the policies of its scopes as they are now."""
+    return TableState(_health_of(row), merged_again(scopes, row["policy_json"]), past or {})
+
+
+def _health_of(row: Mapping[str, Any]) -> TableHealth:
+    return TableHealth(**{name: row[name] for name in MEASURED}, blocked=row["blocked"])
 
 
 async def plan_run(
@@ -60,23 +70,23 @@ async def plan_run(
     alone; empty if it does not.
     """
     published = lake.feature(PublishedDatasets)
-    (found, requests), (manifest, policies) = await gather_all(
+    (found, requests), (manifest, scopes) = await gather_all(
         (
             gather_all((_last_end(lake, before), _requests(lake, is_assumed=is_requested))),
-            gather_all((published.manifest(), read_policies(lake))),
+            gather_all((published.manifest(), current_scopes(lake))),
         )
     )
     before, opened = found, {one.uuid: one for one in requests if one.is_open}
-    whole, scopes = await gather_all(
-        (published.table(manifest, "table_health", _COLUMNS), _scopes(lake, manifest, policies))
-    )
+    whole = await published.table(manifest, "table_health", _COLUMNS)
     left: list[Mapping[str, Any]] = []
     planned: list[Mapping[str, Any]] = []
     for row in within_name(whole, within).to_pylist():
         (left if refuses_own and is_system(lake, row["catalog"], row["namespace"]) else planned).append(row)
     pasts = _pasts(before)
     states = [
-        state_of(row, pasts.get(row["uuid"]), scopes)._replace(is_requested=is_requested or row["uuid"] in opened)
+        state_of(row, scopes.of(row), pasts.get(row["uuid"]))._replace(
+            is_requested=is_requested or row["uuid"] in opened
+        )
         for row in planned
     ]
     now_ms = lake.clock.now_ms()
@@ -87,7 +97,7 @@ async def plan_run(
         spent=spent_on(before, now_ms),
         bytes_per_task_second=before.bytes_per_task_second or BYTES_PER_TASK_SECOND,
     )
-    refused = [Skipped(state_of(row).health, None, refuses_own) for row in left]
+    refused = [Skipped(_health_of(row), None, refuses_own) for row in left]
     plan = plan._replace(skipped=[*plan.skipped, *refused])
     by_uuid = {one.health.uuid: one for one in states}
     taken = {uuid: opened[uuid] for uuid in opened.keys() & by_uuid.keys()}
@@ -110,17 +120,48 @@ def _looked_at(whole: "pa.Table", plan: Plan, states: Mapping[str, TableState]) 
     return {uuid: uuid in seen for uuid in whole["uuid"].to_pylist()}
 
 
-async def _scopes(lake: Lake, manifest: CoreManifest, policies: Mapping[str, PolicyRecord]) -> Scopes:
+async def current_scopes(lake: Lake) -> Scopes:
     """The policies of now, for the names that are published."""
+    published = lake.feature(PublishedDatasets)
+    policies, manifest = await gather_all((read_policies(lake), published.manifest()))
     if policies.keys() <= {WORKSPACE}:
         return scopes_of(policies, (), (), lake.settings.default_catalog)
-    published = lake.feature(PublishedDatasets)
+    catalogs, namespaces = await _read_containers(published, manifest)
+    return _scopes(lake, policies, catalogs, namespaces)
+
+
+async def current_scopes_of(
+    lake: Lake, manifest: CoreManifest, identifier: Identifier, uuid: str
+) -> Sequence[ScopePolicy]:
+    """The policies of now of one table, from the workspace down. No others are read."""
+    catalogs, namespaces = await _read_containers(lake.feature(PublishedDatasets), manifest)
+    catalog, levels = identifier.catalog, identifier.levels
+    above = [".".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
+    catalogs = catalogs.filter(_is_in(catalogs["name"], [catalog]))
+    namespaces = namespaces.filter(_is_in(namespaces["catalog"], [catalog]))
+    namespaces = namespaces.filter(_is_in(namespaces["namespace"], above))
+    ids = [*catalogs["id"].to_pylist(), *namespaces["id"].to_pylist()]
+    policies = await read_policies_of(lake, (WORKSPACE, *ids, uuid))
+    row = {"catalog": catalog, "namespace": str(identifier.namespace), "uuid": uuid}
+    return _scopes(lake, policies, catalogs, namespaces).of(row)
+
+
+def _is_in(column: "pa.ChunkedArray", values: Sequence[str]) -> "pa.ChunkedArray":
+    return pc.is_in(column.cast(pa.string()), value_set=pa.array(values, pa.string()))
+
+
+async def _read_containers(published: PublishedDatasets, manifest: CoreManifest) -> "tuple[pa.Table, pa.Table]":
+    """The catalogs and namespaces that are published, with their ids."""
     catalogs, namespaces = await gather_all(
         (
             published.table(manifest, "catalogs", ("name", "id")),
             published.table(manifest, "namespaces", ("catalog", "namespace", "id")),
         )
     )
+    return catalogs, namespaces
+
+
+def _scopes(lake: Lake, policies: Mapping[str, PolicyRecord], catalogs: "pa.Table", namespaces: "pa.Table") -> Scopes:
     return scopes_of(
         policies,
         [(row["name"], row["id"]) for row in catalogs.to_pylist()],

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 from msgspec.structs import replace
 
-from sandur.catalog.maintenance.health import Operation, TableHealth
+from sandur.catalog.maintenance.health import Operation, TableHealth, is_enabled
 from sandur.catalog.maintenance.policies import Policy, with_properties
 from sandur.catalog.maintenance.records import (
     OperationRecord,
@@ -30,7 +30,7 @@ from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.job import Job, JobContext, JobReport
 from sandur.pipeline.maintenance.delta import DeltaMaintenance
 from sandur.pipeline.maintenance.engine import Engine, session_refusal
-from sandur.pipeline.maintenance.evidence import load_metadata
+from sandur.pipeline.maintenance.evidence import current_properties, load_metadata
 from sandur.pipeline.maintenance.iceberg import IcebergTable
 from sandur.pipeline.maintenance.orphans import begin, remove_orphans, vacuum, why_files_stay
 from sandur.pipeline.maintenance.runner import Runner, TableWork
@@ -178,30 +178,35 @@ class _Performer:
         self._deleting = threading.Lock()
 
     def __call__(self, blocking: BlockingLake, work: TableWork, operation: Operation) -> OperationResult:
-        health, policy, run = work.health, work.merged.policy, self._context.run_id
         if operation in {"orphans", "vacuum"}:
             with self._deleting:
-                return self._delete(work, operation)
-        is_first, now_ms = operation == work.records[0].operation, blocking.lake.clock.now_ms()
-        if health.format == "delta":
-            last_ms = blocking.wait(self._delta.last_commit_ms(blocking.lake, health))
-            if is_first and now_ms - last_ms < seconds_of(policy.quiet) * 1_000:
-                return _busy(policy)
-            return self._delta.perform(blocking, health, policy, operation)
+                return self._perform(blocking, work, operation)
+        return self._perform(blocking, work, operation)
+
+    def _perform(self, blocking: BlockingLake, work: TableWork, operation: Operation) -> OperationResult:
+        health = work.health
         # The health is hours old: what a writer has set since then counts.
-        metadata = blocking.wait(load_metadata(blocking.lake, health))
-        policy = with_properties(work.merged, metadata.properties).policy
+        properties = blocking.wait(current_properties(blocking.lake, health))
+        policy = with_properties(work.merged, properties).policy
         if refusal := _turned_off(work, policy, operation):
             return OperationResult(state="skipped", reason=refusal)
-        if is_first and now_ms - metadata.last_updated_ms < seconds_of(policy.quiet) * 1_000:
-            return _busy(policy)
-        table = IcebergTable(self._engine, blocking, health, policy, run)
+        if operation == "vacuum":
+            return vacuum(self._removal, health, policy)
+        if operation == "orphans":
+            return remove_orphans(self._removal, self._engine.table(health), health, policy)
+        if operation == work.records[0].operation and self._is_busy(blocking, health, policy):
+            return OperationResult(state="conflict", reason=f"a commit happened within the last {policy.quiet}")
+        if health.format == "delta":
+            return self._delta.perform(blocking, health, policy, operation)
+        table = IcebergTable(self._engine, blocking, health, policy, self._context.run_id)
         return table.perform(operation, conflicts=work.conflicts.get(operation, 0), sharing=self._sharing)
 
-    def _delete(self, work: TableWork, operation: Operation) -> OperationResult:
-        if operation == "vacuum":
-            return vacuum(self._removal, work.health, work.merged.policy)
-        return remove_orphans(self._removal, self._engine.table(work.health), work.health, work.merged.policy)
+    def _is_busy(self, blocking: BlockingLake, health: TableHealth, policy: Policy) -> bool:
+        if health.format == "delta":
+            last_ms = blocking.wait(self._delta.last_commit_ms(blocking.lake, health))
+        else:
+            last_ms = blocking.wait(load_metadata(blocking.lake, health)).last_updated_ms
+        return blocking.lake.clock.now_ms() - last_ms < seconds_of(policy.quiet) * 1_000
 
     def _sharing(self, health: TableHealth, location: str) -> str:
         """Why files of a table may belong to others, too (O8); empty if they do not."""
@@ -213,12 +218,7 @@ def _turned_off(work: TableWork, policy: Policy, operation: Operation) -> str:
     """Why the properties that the table has now forbid what was planned; empty if they do not."""
     if policy.mode == "report" and work.merged.policy.mode == "run":
         return "a property of the table turned maintenance off"
-    section = getattr(policy, operation, None)
-    return "" if section is None or section.enabled else f"a property of the table turned {operation} off"
-
-
-def _busy(policy: Policy) -> OperationResult:
-    return OperationResult(state="conflict", reason=f"a commit happened within the last {policy.quiet}")
+    return "" if is_enabled(operation, policy) else f"a property of the table turned {operation} off"
 
 
 def _tables(planned: PlannedRun, plan: RunPlan) -> Sequence[TableWork]:

@@ -18,6 +18,7 @@ from sandur.iceberg.requests import AssertRefSnapshotId, AssertTableUuid, TableC
 from sandur.iceberg.snapshots import BRANCH, MAIN_BRANCH, Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import SetSnapshotRef
+from sandur.operations.delta.tables import find_by_id
 from sandur.operations.delta.versions import LogFile, read_logs
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
@@ -48,6 +49,13 @@ async def load_metadata(lake: Lake, health: TableHealth) -> TableMetadata:
     if metadata.table_uuid != health.uuid:
         raise NotFound(f"{identifier_of(health)}: another table has this name now", subject="table")
     return metadata
+
+
+async def current_properties(lake: Lake, health: TableHealth) -> Mapping[str, str]:
+    """The properties that the catalog knows of the table now."""
+    if health.format == "delta":
+        return (await find_by_id(lake, health.uuid)).value.properties
+    return (await load_metadata(lake, health)).properties
 
 
 def measure(metadata: TableMetadata) -> Measure:
