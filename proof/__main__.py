@@ -4,6 +4,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from rich.console import Console
+
 from proof.cases import ALL
 from proof.cases.case import Case
 from proof.report import Outcome, check, print_json, print_table
@@ -28,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not cases:
         print(f"No case contains any of: {' '.join(options.words)}", file=sys.stderr)  # noqa: T201 -- the output of a command
         return 2
-    outcomes: list[Outcome] = check(cases)
+    outcomes: list[Outcome] = check(cases, Console(stderr=True))
     if options.json:
         print_json(outcomes)
     else:

@@ -5,6 +5,7 @@ the files. A request sets `main` to its id. An id that begins with "snap" also a
 begins with "undo" sets `main` back to the start.
 """
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -48,7 +49,10 @@ class Setting(NamedTuple):
 
 
 class Try(NamedTuple):
-    """The state of one actor: its request, the number of attempts, and the locations and version of its claim."""
+    """The state of one actor: its request, the number of attempts, and the locations and version of its claim.
+
+    `is_taken_over` says that the claim was another attempt's; only `proof.rename_and_commit` notes it.
+    """
 
     actor: str
     request: Request
@@ -56,11 +60,13 @@ class Try(NamedTuple):
     number: int = 0
     locations: tuple[str, ...] = ()
     claim: int = ABSENT
+    is_taken_over: bool = False
 
 
 Receipt: TypeAlias = Literal["receipt"]
 POINTER: Final = Cell[Pointer]("pointer")
 RECEIPT: Final[Receipt] = "receipt"
+FIRST: Final = Pointer("0-init-0", False, (), (), START)  # noqa: FBT003 -- a positional struct
 
 
 def claim_of(request: Request) -> Cell[Claim]:
@@ -254,16 +260,22 @@ def system(
     setting = Setting(rules, log_max)
     actors = [Actor(name, commit, (Try(name, request, setting),)) for name, request in requests]
     actors += [Actor(f"drop{number}", drop, ()) for number in range(drops)]
+    return System({POINTER.key: (1, FIRST)}, actors, judge_of(requests, setting, commit), losable=losable)
+
+
+def judge_of(
+    requests: list[tuple[str, Request]], setting: Setting, start: Callable[[Try], Step[str]]
+) -> Callable[[Moment], None]:
+    """The judge of requests that begin with `start`; their actors come first."""
 
     def judge(moment: Moment) -> None:
-        judge_applied(moment, requests, rules)
+        judge_applied(moment, requests, setting.rules)
         for request in {request for _, request in requests if request.key}:
             answers = zip(requests, moment.results, strict=False)
             said = {result for (_, one), result in answers if one == request and result not in UNSURE}
-            judge_retry(moment.store, request, said, setting)
+            judge_retry(moment.store, request, said, start(Try("z", request, setting)))
 
-    start = Pointer("0-init-0", False, (), (), START)  # noqa: FBT003 -- a positional struct
-    return System({POINTER.key: (1, start)}, actors, judge, losable=losable)
+    return judge
 
 
 def judge_applied(moment: Moment, requests: list[tuple[str, Request]], rules: Rules) -> None:
@@ -280,9 +292,9 @@ def judge_applied(moment: Moment, requests: list[tuple[str, Request]], rules: Ru
         raise Violation("the chain of receipts has a hole behind the head")
 
 
-def judge_retry(store: Store, request: Request, said: AbstractSet[Result | None], setting: Setting) -> None:
+def judge_retry(store: Store, request: Request, said: AbstractSet[Result | None], retry: Step[str]) -> None:
     """All actors stop here, and the request is sent once more."""
-    later, answer = run(store, commit(Try("z", request, setting)))
+    later, answer = run(store, retry)
     pointer = kept(later, POINTER)
     times = pointer.applied.count(request.id)
     if times > 1:

@@ -28,20 +28,43 @@ class Outcome:
     trace: tuple[str, ...]
 
 
-def check(cases: Sequence[Case]) -> list[Outcome]:
-    """Run the cases one after the other; the progress goes to stderr."""
+def check(cases: Sequence[Case], console: Console) -> list[Outcome]:
+    """Run the cases one after the other. The console shows a bar, or without a terminal a line per case."""
+    return check_with_bar(cases, console) if console.is_interactive else check_with_lines(cases, console)
+
+
+def check_with_bar(cases: Sequence[Case], console: Console) -> list[Outcome]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=len(cases))
 
-        def show_progress(title: str, states: int) -> None:
+        def show_states(title: str, states: int) -> None:
             progress.update(task, description=f"{escape(title)}: {states:,} states")
 
         outcomes = []
         for case in cases:
-            outcomes.append(check_one(case, partial(show_progress, case.title)))
+            outcomes.append(check_one(case, partial(show_states, case.title)))
             progress.advance(task)
     return outcomes
+
+
+def check_with_lines(cases: Sequence[Case], console: Console) -> list[Outcome]:
+    outcomes = []
+    for number, case in enumerate(cases, start=1):
+        outcome = check_one(case, lambda _states: None)
+        console.out(f"{number}/{len(cases)} {line_of(outcome)}", highlight=False)
+        outcomes.append(outcome)
+    return outcomes
+
+
+def line_of(outcome: Outcome) -> str:
+    wrong = "" if outcome.is_expected else ", not as expected"
+    return f"{outcome.title}: {counted_states(outcome)} states, {outcome.cpu_seconds:.1f} s{wrong}"
+
+
+def counted_states(outcome: Outcome) -> str:
+    """A "+" after the number means that the limit was reached."""
+    return f"{outcome.states:,}{'' if outcome.is_complete else '+'}"
 
 
 def check_one(case: Case, show_progress: Callable[[int], None]) -> Outcome:
@@ -65,15 +88,15 @@ def print_json(outcomes: Sequence[Outcome]) -> None:
 
 
 def print_table(outcomes: Sequence[Outcome], *, has_traces: bool) -> None:
-    """One line per case; a "+" after the states means that the limit was reached."""
+    """One line per case, then the traces."""
     console = Console()
     table = Table("", "case", "outcome", "states", "CPU s", box=None, pad_edge=False)
     table.columns[3].justify = table.columns[4].justify = "right"
     for outcome in outcomes:
         mark = "[green]ok[/]" if outcome.is_expected else "[bold red]wrong[/]"
         result = f"breaks: {outcome.violation}" if outcome.violation else "holds"
-        states = f"{outcome.states:,}{'' if outcome.is_complete else '+'}"
-        table.add_row(mark, escape(outcome.title), escape(result), states, f"{outcome.cpu_seconds:.1f}")
+        seconds = f"{outcome.cpu_seconds:.1f}"
+        table.add_row(mark, escape(outcome.title), escape(result), counted_states(outcome), seconds)
     console.print(table)
     for outcome in outcomes:
         if outcome.trace and (has_traces or not outcome.is_expected):

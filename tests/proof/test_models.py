@@ -1,13 +1,16 @@
 """The protocols hold over every interleaving of a few actors, and break if a rule is omitted."""
 
+import io
 import json
 
 import pytest
+from rich.console import Console
 
 from proof.__main__ import main, select_cases
 from proof.cases import ALL
 from proof.cases.case import Case
 from proof.checker import Actor, Moment, System, Violation
+from proof.report import check
 from proof.rules import RULES
 from proof.steps import ABSENT, Cell, Step, call, get, goto, put
 from proof.store import held
@@ -149,6 +152,39 @@ def test_the_command_prints_a_table_and_traces(capsys: pytest.CaptureFixture[str
     assert code == 0
     assert "1 cases, 0 hold, 1 break" in printed
     assert "gc: delete file:" in printed
+
+
+def test_without_a_terminal_a_line_on_stderr_says_that_a_case_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["files: two attempts", "files: without GC1"])
+
+    printed = capsys.readouterr()
+    first, second = printed.err.splitlines()
+    assert first.startswith("1/2 files: two attempts under one key: 34 states, 0.")
+    assert second.startswith("2/2 files: without GC1: stalled commits, collection by age alone: 648 states, 0.")
+    assert second.endswith(" s")
+    assert "1/2" not in printed.out
+
+
+def test_the_line_of_a_case_says_that_it_is_wrong_before_the_others_end() -> None:
+    written = io.StringIO()
+    wrong = Case("counter: updates are lost", lambda: counting(swaps=False))
+
+    check([wrong, Case("counter", lambda: counting(swaps=True))], Console(file=written))
+
+    first, second = written.getvalue().splitlines()
+    assert first.endswith(" s, not as expected")
+    assert second.endswith(" s")
+
+
+def test_on_a_terminal_a_bar_shows_the_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    written = io.StringIO()
+    case = Case("counter", lambda: counting(swaps=True))
+
+    check([case], Console(file=written, force_terminal=True))
+
+    assert "━" in written.getvalue()
+    assert "1/1" in written.getvalue()
 
 
 def test_the_command_fails_when_a_case_has_an_unexpected_result(
