@@ -21,6 +21,9 @@ _NOT_SETTINGS = frozenset({"SANDUR_PROFILE", "SANDUR_SERVER", "SANDUR_TOKEN", "S
 _DAY_SECONDS = 86_400
 _DURATION = r"^P(?=[0-9T])(?:([0-9]{1,6})D)?(?:T(?=[0-9])(?:([0-9]{1,6})H)?(?:([0-9]{1,6})M)?(?:([0-9]{1,6})S)?)?\Z"
 
+_PART_MAX = 999_999
+"""The largest number in a duration."""
+
 Natural = Annotated[int, msgspec.Meta(ge=1)]
 Duration = Annotated[str, msgspec.Meta(pattern=_DURATION)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
@@ -435,6 +438,11 @@ def seconds_of(duration: str) -> int:
         raise BadRequest(f"duration {duration!r}: expected ISO-8601 such as PT1H or P1DT12H")
     days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def duration_of(seconds: int) -> str:
+    """An ISO-8601 duration of at least so many seconds: whole days if there are many, and at most the longest one."""
+    return f"PT{seconds}S" if seconds <= _PART_MAX else f"P{min(-(-seconds // _DAY_SECONDS), _PART_MAX)}D"
 
 
 def setting_keys() -> Mapping[str, type]:

@@ -172,6 +172,20 @@ def canonical_address(location: str) -> Address:
     return Address(scheme, host, segments)
 
 
+def address_around(location: str) -> Address:
+    """The address of a file, or of the innermost folder of it that has one: the names of files may contain more than
+    those of places. Invalid if there is none.
+    """
+    while True:
+        try:
+            return canonical_address(location)
+        except Invalid:
+            folder, slash, _ = location.rpartition("/")
+            if not slash or folder.endswith((":", "/")) or len(location) > LOCATION_CHARS_MAX:
+                raise
+            location = folder
+
+
 def _host(location: str, scheme: str, text: str) -> tuple[str, str]:
     """The scheme and the host, without what only says how to reach it. Azure has two spellings with and without `@`."""
     host = text.lower().rstrip(".")

@@ -28,6 +28,7 @@ _UNITS_MS: Final = {
     **dict.fromkeys(("day", "days"), 86_400_000),
     **dict.fromkeys(("week", "weeks"), 7 * 86_400_000),
 }
+_DIGITS_MAX: Final = 18
 RETENTION: Final = "delta.deletedFileRetentionDuration"
 UNIFORM_FORMATS: Final = "delta.universalFormat.enabledFormats"
 
@@ -225,7 +226,7 @@ def retention_ms(properties: Mapping[str, Any]) -> int | None:
         raise Invalid(f"property {RETENTION}={text}: it is not an interval such as `interval 7 days`")
     total = 0
     for number, unit in zip(words[::2], words[1::2], strict=True):
-        if not number.isdecimal() or unit not in _UNITS_MS:
+        if not number.isdecimal() or len(number) > _DIGITS_MAX or unit not in _UNITS_MS:
             raise Invalid(f"property {RETENTION}={text}: it is not an interval such as `interval 7 days`")
         total += int(number) * _UNITS_MS[unit]
     return total

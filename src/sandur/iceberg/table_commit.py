@@ -67,6 +67,19 @@ def next_metadata(
     return finish_commit(draft, base, now_ms=now_ms)
 
 
+def check_references_stay(base: TableMetadata, updates: Sequence[u.Update], after: TableMetadata) -> None:
+    """Raise Conflict if a branch or tag would go with its snapshot, although the request does not name it.
+
+    A client expires only snapshots that no branch or tag names, so another writer has made it meanwhile.
+    """
+    if not any(isinstance(update, u.RemoveSnapshots) for update in updates):
+        return
+    named = {update.ref_name for update in updates if isinstance(update, u.RemoveSnapshotRef)}
+    if lost := sorted(base.refs.keys() - after.refs.keys() - named):
+        name = lost[0]
+        raise Conflict(f"Cannot remove snapshot {base.refs[name].snapshot_id}: branch or tag {shorten(name)} names it")
+
+
 def supported_format_version(version: int) -> int:
     """`version`; raises `Invalid` if tables of that version cannot be created."""
     if not 1 <= version <= FORMAT_VERSION_MAX:

@@ -163,9 +163,9 @@ class Suspects:
         return reason or _age_reason(file, before_ms)
 
     def _add(self, file: FoundFile) -> None:
-        identity = identity_of(file.location)
-        self._files[identity] = file
-        self._by_path.setdefault(_path_of(file.location), []).append(identity)
+        # By its own text: the identities of two files may be equal, such as those of `a b` and `a%20b`.
+        self._files[file.location] = file
+        self._by_path.setdefault(_path_of(file.location), []).append(file.location)
 
     def __len__(self) -> int:
         return len(self._files)
@@ -174,18 +174,18 @@ class Suspects:
         """Remove the files that are referred to, or that stay for another reason."""
         for reference in references:
             path = _path_of(reference)
-            for identity in self._by_path.pop(path, ()):
-                del self._files[identity]
-                is_same = identity == identity_of(reference)
+            for location in self._by_path.pop(path, ()):
+                del self._files[location]
+                is_same = identity_of(location) == identity_of(reference)
                 referred_to = "referred to" if is_same else "referred to under another scheme or host"
                 self.kept[reason or referred_to] += 1
 
     def keep_younger(self, than_ms: int) -> None:
         """Remove the files that are younger than this time, because the table asks for a higher age."""
-        for identity, file in list(self._files.items()):
+        for location, file in list(self._files.items()):
             if reason := _age_reason(file, than_ms):
-                self._by_path[_path_of(file.location)].remove(identity)
-                del self._files[identity]
+                self._by_path[_path_of(location)].remove(location)
+                del self._files[location]
                 self.kept[reason] += 1
 
     def missing_share(self, references: Iterable[str]) -> float:

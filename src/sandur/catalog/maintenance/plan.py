@@ -20,7 +20,7 @@ from sandur.catalog.maintenance.health import (
     interval_seconds,
     needs_of,
 )
-from sandur.catalog.maintenance.policies import Field, FieldOrigin, MergedPolicy, Policy, is_open
+from sandur.catalog.maintenance.policies import Field, MergedPolicy, Policy, is_open
 from sandur.settings import seconds_of
 
 _DAY_MS: Final = 86_400_000
@@ -214,12 +214,12 @@ class _Budgets:
         """Why the work does not fit; empty if it does."""
         policy = state.merged.policy
         for field, needed, most in _amounts(work, policy):
-            account = (field, _origin(state.merged.origins, field))
+            account = (field, _owner(work, state.merged, field))
             left = most - self._spent[account]
             # Work that is larger than a whole day's budget runs on a day of which nothing is spent: otherwise never.
             if needed > left and self._spent[account]:
                 return f"{field} of {account[1]}: {left:,} of {most:,} are left, {needed:,} are needed"
-        tables = self._tables.get(self._table_account(state), set())
+        tables = self._tables.get(self._table_account(work, state), set())
         most = policy.budget.tables_per_run
         if work.health.uuid not in tables and len(tables) >= most:
             return f"{_TABLES}: {most:,} tables are planned"
@@ -236,18 +236,18 @@ class _Budgets:
 
     def take(self, work: Work, state: TableState) -> None:
         for field, needed, _ in _amounts(work, state.merged.policy):
-            self._spent[field, _origin(state.merged.origins, field)] += needed
-        self._tables.setdefault(self._table_account(state), set()).add(work.health.uuid)
+            self._spent[field, _owner(work, state.merged, field)] += needed
+        self._tables.setdefault(self._table_account(work, state), set()).add(work.health.uuid)
         self._per_namespace.setdefault(_namespace(work), set()).add(work.health.uuid)
         self._waiting[_namespace(work)] -= 1
 
-    def _table_account(self, state: TableState) -> Account:
-        return _TABLES, _origin(state.merged.origins, _TABLES)
+    def _table_account(self, work: Work, state: TableState) -> Account:
+        return _TABLES, _owner(work, state.merged, _TABLES)
 
 
 def accounts_of(work: Work, merged: MergedPolicy) -> Mapping[Account, int]:
     """What the work takes from each budget of a day."""
-    return {(field, _origin(merged.origins, field)): needed for field, needed, _ in _amounts(work, merged.policy)}
+    return {(field, _owner(work, merged, field)): needed for field, needed, _ in _amounts(work, merged.policy)}
 
 
 def _amounts(work: Work, policy: Policy) -> tuple[tuple[Field, int, int], ...]:
@@ -258,8 +258,10 @@ def _amounts(work: Work, policy: Policy) -> tuple[tuple[Field, int, int], ...]:
     )
 
 
-def _origin(origins: Sequence[FieldOrigin], field: Field) -> str:
-    return next(one.origin for one in origins if one.field == field)
+def _owner(work: Work, merged: MergedPolicy, field: Field) -> str:
+    """The scope that sets a budget; a budget that a property sets belongs to its table alone."""
+    found = next(one for one in merged.origins if one.field == field)
+    return f"{found.origin} of table {work.health.uuid}" if found.is_property else found.origin
 
 
 def _grouped(chosen: Sequence[Work]) -> Sequence[Work]:

@@ -15,7 +15,7 @@ from sandur.catalog.events import CatalogEvent
 from sandur.catalog.record_versions import Record
 from sandur.catalog.records import LastChange
 from sandur.errors import BadRequest, Invalid
-from sandur.settings import seconds_of
+from sandur.settings import duration_of, seconds_of
 from sandur.splicing import count_in
 
 _DAY_S: Final = 86_400
@@ -193,6 +193,10 @@ class FieldOrigin(NamedTuple):
     origin: str
     locked_by: str = ""
 
+    @property
+    def is_property(self) -> bool:
+        return self.origin.startswith(_BY)
+
 
 class MergedPolicy(NamedTuple):
     policy: Policy
@@ -323,9 +327,9 @@ def _from_properties(properties: Mapping[str, str]) -> Iterator[tuple[Field, obj
     for name, field in _PROPERTIES.items():
         if name in properties:
             yield field, _converted(properties[name], field, kinds[field]), name
-    if properties.get("gc.enabled", "true").lower() == "false":
-        for section in ("snapshots", "orphans"):
-            yield f"{section}.enabled", False, "gc.enabled"
+    if properties.get("gc.enabled", "true").lower() != "true":  # As in Iceberg's Java library.
+        for field in ("snapshots.enabled", "orphans.enabled", "delta.vacuum"):
+            yield field, False, "gc.enabled"
     for name, text in properties.items():
         field = name.removeprefix(PROPERTY_PREFIX)
         if name.startswith(PROPERTY_PREFIX) and field in kinds:
@@ -334,8 +338,8 @@ def _from_properties(properties: Mapping[str, str]) -> Iterator[tuple[Field, obj
 
 def _converted(text: str, field: Field, like: object) -> object:
     """The text of a property as a value of the field's type; the text itself if it cannot be one."""
-    if field in _MILLISECONDS and text.isascii() and text.isdecimal():
-        return f"PT{int(text) // 1_000}S"
+    if field in _MILLISECONDS and (age_ms := count_in(text)) is not None:
+        return duration_of(age_ms // 1_000)
     try:
         return msgspec.convert(text, type(like), strict=False)
     except msgspec.ValidationError:

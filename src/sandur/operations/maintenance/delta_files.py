@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.locations import Address, canonical_address
-from sandur.catalog.maintenance.orphans import Suspects, delta_name_reason
+from sandur.catalog.locations import Address, address_around, canonical_address
+from sandur.catalog.maintenance.orphans import Suspects, delta_name_reason, identity_of
 from sandur.catalog.maintenance.policies import Policy
 from sandur.catalog.records import DeltaTable
 from sandur.delta.log_state import (
@@ -38,12 +38,14 @@ from sandur.operations.lake import Lake
 from sandur.operations.maintenance.orphans import Place, folder_of
 from sandur.operations.maintenance.references import WorkspaceReferences, location_refusal
 from sandur.settings import seconds_of
+from sandur.storage.cell import gather_in_batches
 from sandur.storage.contract import Version, list_all
 
 COMMITS_MAX: Final = 100_000
 _COLUMNS: Final = ("add", "remove", "cdc", "sidecar", "protocol", "metaData")
 DELTA: Final = "DELTA"
 _UNIFORM: Final = "it has Iceberg metadata, which names files of its own"
+_TABLES_AT_ONCE: Final = 16
 _OVER: Final = frozenset({"killed", "purging"})
 
 
@@ -120,7 +122,10 @@ class DeltaFiles:
         removed_after_ms = self._lake.clock.now_ms() - retention
         needed = list(needed_files(state, table.location, removed_after_ms=removed_after_ms))
         live = list(needed_files(state._replace(removed={}, changes=frozenset()), table.location, removed_after_ms=0))
-        own = [one for one in live if canonical_address(one).is_within(canonical_address(place.location))]
+        within = canonical_address(place.location)
+        around = {one: address_around(one) for one in live}
+        # A listed file whose own name has no address is never a suspect.
+        own = [one for one in live if around[one].is_within(within) and identity_of(one) == str(around[one])]
         if is_whole and suspects.missing_share(own) > self._share_max:
             return "its log names files in another way than the store does"
         suspects.clear(needed)
@@ -139,13 +144,19 @@ class DeltaClones:
     async def user_of(self, uuid: str, address: Address) -> str:
         """Which other Delta table names files at an address, in words; empty if none does."""
         lake = self._lake
-        for listed in await list_all(lake.store, lake.layout.delta_tables_folder()):
-            other = lake.layout.parse_delta_table(listed.key)
-            if other != uuid and any(one.is_within(address) for one in await self._foreign(other)):
+        listed = await list_all(lake.store, lake.layout.delta_tables_folder())
+        others = {lake.layout.parse_delta_table(one.key): one.version for one in listed}
+        others.pop(uuid, None)
+        found = await gather_in_batches(tuple(others.items()), self._foreign, at_once=_TABLES_AT_ONCE)
+        for other, foreign in zip(others, found, strict=True):
+            if any(one.is_within(address) for one in foreign):
                 return f"table {other} names files of it, as a shallow clone does"
         return ""
 
-    async def _foreign(self, uuid: str) -> Sequence[Address]:
+    async def _foreign(self, table: tuple[str, Version]) -> Sequence[Address]:
+        uuid, version = table
+        if (known := self._clones.get(uuid)) and known.seen == (version, ("", "")):
+            return known.foreign  # A managed table without a commit since: its record did not change.
         found = await self._lake.delta_table(uuid).read()
         if found is None or found.value.state in _OVER or found.value.is_ended:
             return ()
@@ -158,7 +169,7 @@ class DeltaClones:
         if known and known.seen == seen:
             return known.foreign
         state = await read_log(self._lake, found.value)
-        foreign = tuple(map(canonical_address, foreign_files(state))) if state else ()
+        foreign = tuple(map(address_around, foreign_files(state))) if state else ()
         self._clones[uuid] = _Clone(seen, foreign)
         return foreign
 

@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.maintenance.orphans import (
+    SWEPT_KEPT_MS,
+    SWEPT_MAX,
     CondemnedFile,
     CondemnedFiles,
     Found,
@@ -136,6 +138,8 @@ class OrphanRemoval:
         if place.takes_commits:
             list_id = place.record.value.swept or uuid
             due = await self._note_swept(list_id, due, now_ms)
+            if not due:
+                return Outcome(refusal=f"{SWEPT_MAX:,} of its files were deleted in {SWEPT_KEPT_MS // 86_400_000} days")
             if not await self._bump(place.record.value, list_id):
                 return Outcome(refusal="it was dropped")
         suspects = _suspects(map(_as_found, due), place, policy, now_ms)

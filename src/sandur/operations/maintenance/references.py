@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from sandur.catalog.location_claims import Holder
-from sandur.catalog.locations import Address, canonical_address, normalize_location
+from sandur.catalog.locations import Address, address_around, canonical_address, normalize_location
 from sandur.catalog.records import Head, Pointer
 from sandur.errors import Invalid, NotFound, SandurError, Unavailable
 from sandur.iceberg.table_metadata import TableMetadata
@@ -212,7 +212,7 @@ async def _content(
 
 def _is_within(location: str, places: Sequence[Address]) -> bool:
     try:
-        address = canonical_address(location)
+        address = address_around(location)
     except Invalid:
         return False
     return any(address.is_within(place) for place in places)

@@ -12,6 +12,7 @@ from sandur.operations.containers.records import RecordChange
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import ResolvedName, name_not_found
 from sandur.storage.cell import Cell, gather_in_batches
+from sandur.storage.contract import list_all
 
 REQUESTS_MAX: Final = 1_000
 """The most requests that a run takes up and that a page shows."""
@@ -62,10 +63,12 @@ def request_cell(lake: Lake, uuid: str) -> Cell[MaintenanceRequest]:
 
 async def list_requests(lake: Lake) -> Sequence[MaintenanceRequest]:
     """The latest request of each table, newest first."""
-    listed = await lake.store.list(lake.layout.maintenance_requests_folder(), limit=REQUESTS_MAX)
+    listed = await list_all(lake.store, lake.layout.maintenance_requests_folder())
     cells = [lake.uncached(one.key, MaintenanceRequest) for one in listed]
     found = await gather_in_batches(cells, lambda cell: cell.read(), at_once=_AT_ONCE)
-    return sorted((held.value for held in found if held), key=lambda one: (-one.requested_ms, one.uuid))
+    newest = sorted((held.value for held in found if held), key=lambda one: (-one.requested_ms, one.uuid))
+    opened = [one for one in newest if one.is_open]
+    return [*opened[-REQUESTS_MAX:], *(one for one in newest if not one.is_open)][:REQUESTS_MAX]
 
 
 async def change_requests(

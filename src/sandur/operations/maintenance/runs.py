@@ -151,14 +151,15 @@ async def remove_runs(lake: Lake, *, ended_before_ms: int, published: frozenset[
         if records_from and objects + len(run.names) > RECORDS_KEPT_MAX:
             break
         objects, records_from = objects + len(run.names), run.run
-    removed = 0
+    removed, is_old = 0, True
     before: tuple[str, Mapping[str, Listed]] | None = None
     async for found in _each_run(lake):
         if found[0] not in published or _END not in found[1]:
             continue
         if before:  # There is a newer end, which the next run copies.
             name, listed = before
-            end = await RunRecords(lake, name).run_end()
+            # Runs are in the order of their ends: after the first one that is young, no other is old.
+            end = await RunRecords(lake, name).run_end() if is_old else None
             is_old = end is not None and end.ended_ms < ended_before_ms
             if is_old or name < records_from:
                 await _remove(lake, [one for key, one in listed.items() if key != _END])

@@ -15,7 +15,7 @@ from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import Head, Pointer, Request
 from sandur.errors import Conflict, Invalid
 from sandur.iceberg.requests import AssertTableUuid, TableCommit, check_requirements
-from sandur.iceberg.table_commit import is_replay, next_metadata
+from sandur.iceberg.table_commit import check_references_stay, is_replay, next_metadata
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import AddSnapshot, RemoveProperties, SetLocation, SetProperties, Update
 from sandur.operations.lake import Lake
@@ -116,6 +116,7 @@ class TableChange(NamedTuple):
     def apply(self, base: TableMetadata, *, now_ms: int) -> TableMetadata:
         after = next_metadata(base, self.commit.requirements, self.commit.updates, now_ms=now_ms)
         check_added_manifests(self.commit.updates, base, after)  # M1
+        check_references_stay(base, self.commit.updates, after)
         return after
 
     def is_possible(self, base: TableMetadata) -> bool:

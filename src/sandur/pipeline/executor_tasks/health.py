@@ -24,7 +24,7 @@ from sandur.catalog.maintenance.measures import (
 )
 from sandur.catalog.maintenance.policies import Compaction, Policy, merged_policy
 from sandur.catalog.records import DeltaTable
-from sandur.errors import NotFound, SandurError
+from sandur.errors import Invalid, NotFound, SandurError
 from sandur.iceberg.scan.columns import PARTITION, ManifestColumns
 from sandur.iceberg.scan.manifests import DATA, ManifestFile
 from sandur.iceberg.snapshots import BRANCH
@@ -214,7 +214,10 @@ class _FileSizes:
 
     def groups(self) -> Iterable[Group]:
         for tables in self._tables.values():
-            together = pa.concat_tables(tables, promote_options="permissive")
+            try:
+                together = pa.concat_tables(tables, promote_options="permissive")
+            except pa.ArrowException as error:
+                raise Invalid(f"manifests of one spec have partitions of different types: {error}") from error
             keys = [name for name in together.column_names if name != "size"]
             if not keys:
                 yield Group(together.num_rows, sum(together.column("size").to_pylist()))

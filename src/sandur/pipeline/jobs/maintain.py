@@ -123,7 +123,8 @@ def _carry_out(context: JobContext, planned: PlannedRun) -> Sequence[OperationRe
         try:
             return runner.run(_tables(planned, plan))
         finally:
-            context.wait(records.write_end(_end(context, planned, plan, runner.ended)))
+            if runner.is_settled:  # Otherwise the next run settles it: only then is the table looked at.
+                context.wait(records.write_end(_end(context, planned, plan, runner.ended)))
             _end_requests(context, planned, runner.ended)
 
 

@@ -14,7 +14,7 @@ from sandur.catalog.maintenance.health import TableHealth
 from sandur.catalog.maintenance.records import Measure, OperationResult
 from sandur.catalog.records import DeltaTable, Request
 from sandur.errors import NotFound, SandurError
-from sandur.iceberg.requests import AssertRefSnapshotId, AssertTableUuid, TableCommit
+from sandur.iceberg.requests import AssertRefSnapshotId, TableCommit
 from sandur.iceberg.snapshots import BRANCH, MAIN_BRANCH, Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.updates import SetSnapshotRef
@@ -22,7 +22,7 @@ from sandur.operations.delta.tables import find_by_id
 from sandur.operations.delta.versions import LogFile, read_logs
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
-from sandur.operations.tables.documents import current_document
+from sandur.operations.tables.documents import current_table
 from sandur.pipeline.maintenance.engine import SparkTable
 from sandur.splicing import count_in
 
@@ -45,10 +45,10 @@ def identifier_of(health: TableHealth) -> Identifier:
 
 async def load_metadata(lake: Lake, health: TableHealth) -> TableMetadata:
     """The current metadata; NotFound if the name now belongs to another table."""
-    metadata = (await current_document(lake, identifier_of(health))).metadata
-    if metadata.table_uuid != health.uuid:
+    found = await current_table(lake, identifier_of(health))
+    if found.uuid != health.uuid:  # That of the record: the metadata of a registered table may have another one.
         raise NotFound(f"{identifier_of(health)}: another table has this name now", subject="table")
-    return metadata
+    return found.document.metadata
 
 
 async def current_properties(lake: Lake, health: TableHealth) -> Mapping[str, str]:
@@ -136,14 +136,19 @@ async def roll_back(lake: Lake, health: TableHealth, made: Sequence[Rewrite], ru
         return "its parent is gone"
     if any(one.snapshot.parent_snapshot_id != before.snapshot.snapshot_id for before, one in pairwise(made)):
         return _WRITER_FOLLOWED
-    commit = TableCommit(
-        requirements=(
-            AssertTableUuid(uuid=health.uuid),
-            AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=newest.snapshot_id),
-        ),
-        updates=(SetSnapshotRef(ref_name=MAIN_BRANCH, snapshot_id=first.parent.snapshot_id, type=BRANCH),),
-    )
     try:
+        main = (await load_metadata(lake, health)).ref(MAIN_BRANCH)
+        if main is None:
+            return _WRITER_FOLLOWED
+        back = SetSnapshotRef(
+            ref_name=MAIN_BRANCH,
+            snapshot_id=first.parent.snapshot_id,
+            type=BRANCH,
+            min_snapshots_to_keep=main.min_snapshots_to_keep,
+            max_snapshot_age_ms=main.max_snapshot_age_ms,
+        )
+        asserted = AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=newest.snapshot_id)
+        commit = TableCommit(requirements=(asserted,), updates=(back,))
         await commit_table(lake, identifier_of(health), commit, request_of(run, f"roll back {newest.snapshot_id}"))
     except SandurError:
         return _WRITER_FOLLOWED

@@ -182,7 +182,7 @@ class IcebergTable:
         refs = metadata.refs
         requirements = [AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in refs.items()]
         commit = TableCommit(
-            requirements=(AssertTableUuid(uuid=self._health.uuid), *requirements),
+            requirements=(AssertTableUuid(uuid=metadata.table_uuid or ""), *requirements),
             updates=(RemoveSnapshots(snapshot_ids=tuple(ids)),),
         )
         request = request_of(self._run, f"expire {self._health.uuid} {ids}")

@@ -12,7 +12,7 @@ from pyspark import InheritableThread
 from sandur.catalog.maintenance.health import Operation, TableHealth
 from sandur.catalog.maintenance.policies import MergedPolicy
 from sandur.catalog.maintenance.records import OperationRecord, OperationResult, ended_record
-from sandur.errors import Conflict, NotFound, SandurError
+from sandur.errors import Conflict, NotFound
 from sandur.operations.maintenance.runs import RunRecords
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.maintenance.engine import SPARK_ERRORS, Engine, is_conflict
@@ -64,6 +64,7 @@ class Runner:
         self._is_cancelled = threading.Event()
         self._is_over = threading.Event()
         self._working = 0
+        self._begun = 0
         self._error: BaseException | None = None
         self._total = 0
 
@@ -93,6 +94,11 @@ class Runner:
     @property
     def ended(self) -> Sequence[OperationRecord]:
         return tuple(self._ended)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every operation that began has an end."""
+        return self._begun == len(self._ended)
 
     def cancel(self) -> None:
         """Begin nothing more, and cancel the jobs that run. What was not committed leaves nothing behind."""
@@ -137,6 +143,8 @@ class Runner:
                     len(self._ended), self._total, f"{planned.operation} {planned.namespace}.{planned.name}"
                 )
                 begun = replace(planned, state="running", started_ms=blocking.lake.clock.now_ms())
+                with self._lock:
+                    self._begun += 1
                 blocking.wait(records.begin(begun))
                 result = self._result(blocking, table, begun.operation)
                 seconds = self._engine.task_seconds(tag)
@@ -160,7 +168,7 @@ class Runner:
             return OperationResult(state="skipped", reason=f"the table is gone: {error}")
         except Conflict as error:
             return OperationResult(state="conflict", reason=str(error))
-        except SandurError as error:
+        except Exception as error:  # noqa: BLE001 - one odd table must not end the run for all others, and for good
             return OperationResult(state="failed", reason=f"{type(error).__name__}: {error}")
 
 
