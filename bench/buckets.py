@@ -42,7 +42,9 @@ from tests.operations.call_counts import count_operations
 from tests.servers.seaweedfs import BUCKET, seaweedfs
 
 SANDUR: Final = "sandur"
-WORKERS: Final = 2
+WORKERS: Final = 1
+"""The default. Workers of one server take the swaps of a hot table from each other; loads gain by more of them."""
+
 CONNECTIONS: Final = 32
 MANY: Final = 256
 """So many that CPU time decides how many loads are answered, and not how long the bucket takes."""
