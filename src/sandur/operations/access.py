@@ -31,6 +31,7 @@ from sandur.errors import (
     Forbidden,
     Hidden,
     NotFound,
+    OutcomeUnknown,
     Renamed,
     SandurError,
     Unauthenticated,
@@ -165,7 +166,7 @@ async def with_current_names(
             return await work(acting)
         except Renamed:
             await lake.feature(Security).read()
-        except BadRequest:  # Whatever the names are.
+        except (BadRequest, OutcomeUnknown):  # Whatever the names are; and what may have happened is not sent again.
             raise
         except SandurError:
             if await has_current_names(acting):

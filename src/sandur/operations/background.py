@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Coroutine
 from contextvars import ContextVar
 from typing import Any, Final
@@ -23,6 +24,7 @@ class Background:
     def __init__(self, incidents: Incidents = LOGGED) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pausing: set[asyncio.Event] = set()
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._drains = 0
         self._incidents = incidents
 
@@ -31,21 +33,44 @@ class Background:
 
         Background work that starts more work never waits: the other tasks may be waiting for what it holds.
         """
+        turn: asyncio.Future[None] | None = None
         try:
-            while len(self._tasks) >= AT_ONCE_MAX and not _is_background.get():
-                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            while self._is_full and not _is_background.get():
+                turn = asyncio.get_running_loop().create_future()
+                self._waiting.append(turn)
+                await turn
         except asyncio.CancelledError:
             work.close()  # It never starts.
+            if turn is not None and turn.done() and not turn.cancelled():
+                self._wake()
             raise
         task = asyncio.create_task(self._guarded(what, work), name=what)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    @property
+    def _is_full(self) -> bool:
+        # Work that pauses waits for requests, which may wait for a place here: it takes none.
+        return len(self._tasks) - len(self._pausing) >= AT_ONCE_MAX
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let one request go on: to wake all of them costs the square of their number."""
+        while self._waiting and not self._is_full:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
 
     async def pause(self, seconds: float, awake: asyncio.Event) -> None:
         """Wait for the time, or until `awake` is set. Returns at once while a drain is waiting."""
         if self._drains:
             return
         self._pausing.add(awake)
+        self._wake()
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):

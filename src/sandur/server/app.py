@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -304,7 +305,9 @@ class App:
         bytes_max = _OPEN_BODY_BYTES_MAX if is_open else self._settings.request_bytes_max
         if has_body(headers):
             requests.reserve_body(exchange, bytes_max)
-            requests.keep_body(exchange, await read_body(receive, headers, bytes_max))
+            requests.keep_body(
+                exchange, await read_body(receive, headers, bytes_max, partial(requests.grow_body, exchange))
+            )
         else:
             exchange.body = b""
         if exchange.body:

@@ -187,18 +187,20 @@ def has_body(headers: Mapping[bytes, bytes]) -> bool:
     return CONTENT_LENGTH in headers or b"transfer-encoding" in headers
 
 
-async def read_body(receive: Receive, headers: Mapping[bytes, bytes], bytes_max: int) -> bytes:
+async def read_body(
+    receive: Receive, headers: Mapping[bytes, bytes], bytes_max: int, hold: Callable[[int], None] | None = None
+) -> bytes:
     """The whole body; Refused when it is too large or too slow, ClientGone when the client disconnects."""
     if not has_body(headers):
         return b""
     try:
         async with asyncio.timeout(BODY_SECONDS_MAX):
-            return await _read_parts(receive, bytes_max)
+            return await _read_parts(receive, bytes_max, hold)
     except TimeoutError:
         raise Refused(408, f"The request did not arrive within {BODY_SECONDS_MAX:g} seconds", CLOSE) from None
 
 
-async def _read_parts(receive: Receive, bytes_max: int) -> bytes:
+async def _read_parts(receive: Receive, bytes_max: int, hold: Callable[[int], None] | None) -> bytes:
     parts: list[bytes] = []
     size_bytes = 0
     while size_bytes <= bytes_max * _DISCARDED_FACTOR_MAX:
@@ -208,6 +210,8 @@ async def _read_parts(receive: Receive, bytes_max: int) -> bytes:
         part = message.get("body", b"")
         size_bytes += len(part)
         if size_bytes <= bytes_max:
+            if hold:  # Raises if there is no room for what has arrived.
+                hold(size_bytes)
             parts.append(part)
         if not message.get("more_body", False):
             break

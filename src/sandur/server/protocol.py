@@ -79,6 +79,8 @@ class PlainHttpProtocol(HttpToolsProtocol):
     _head_bytes = 0
     _unfinished_bytes = 0
     _is_in_head = False
+    _body_bytes = 0
+    """The bytes of bodies in the data that is parsed: they belong to no head."""
     _has_cycle = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # As uvicorn has it.
@@ -102,6 +104,7 @@ class PlainHttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         while data:
+            self._body_bytes = 0
             try:
                 self.parser.feed_data(data)
             except httptools.HttpParserUpgrade as stopped:
@@ -114,7 +117,7 @@ class PlainHttpProtocol(HttpToolsProtocol):
                 self._refuse(*self._refusal())
                 return
             else:
-                self._bound_unfinished_head(len(data))
+                self._bound_unfinished_head(len(data) - self._body_bytes)
                 return
 
     def on_message_begin(self) -> None:
@@ -142,6 +145,10 @@ class PlainHttpProtocol(HttpToolsProtocol):
         elif not self.parser.should_upgrade():
             super().on_headers_complete()
             self._has_cycle = True
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():

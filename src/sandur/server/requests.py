@@ -154,11 +154,16 @@ class Requests:
         """Raise Busy if the bodies in memory leave no room for that of this request."""
         length = exchange.headers.get(CONTENT_LENGTH, b"")
         # A body without a length is usually much smaller than the limit.
-        wanted = min(int(length[:20]), bytes_max) if length.isdigit() else bytes_max // _SHARES
-        if self._body_bytes and self._body_bytes + wanted > self._settings.bodies_bytes_max:
-            self._metrics.count(REQUESTS_REFUSED, "bodies")
-            raise Busy("Too many large requests are in progress; try again")
-        self._hold_body(exchange, wanted)
+        self.grow_body(exchange, min(int(length[:20]), bytes_max) if length.isdigit() else bytes_max // _SHARES)
+
+    def grow_body(self, exchange: RunningExchange, size_bytes: int) -> None:
+        """As much of the body is in memory, or will be; Busy if the bodies of other requests leave no room for it."""
+        others_bytes = self._body_bytes - exchange.body_bytes
+        if size_bytes > exchange.body_bytes:
+            if others_bytes and others_bytes + size_bytes > self._settings.bodies_bytes_max:
+                self._metrics.count(REQUESTS_REFUSED, "bodies")
+                raise Busy("Too many large requests are in progress; try again")
+            self._hold_body(exchange, size_bytes)
 
     def keep_body(self, exchange: RunningExchange, body: bytes) -> None:
         """The body was read: it holds the room that it takes, and no longer what was reserved for it."""

@@ -53,7 +53,7 @@ def build(
     """The application of one process, and the catalog that it serves, which is not started yet."""
     clock = clock or SystemClock()
     metrics = Metrics(metrics_folder)
-    measured = MeasuredStore(store or connect(settings, clock), metrics)
+    measured = MeasuredStore(store or connect(settings, clock, creates=metrics_folder is None), metrics)
     catalog = RunningCatalog(settings, clock, measured, metrics, unauthenticated=unauthenticated)
     requests = Requests(catalog=catalog, settings=settings, clock=clock, metrics=metrics)
     app = App(

@@ -199,11 +199,11 @@ class _Workers:
         return True
 
     def _watch(self) -> bool:
-        """Replace workers that die; False when a replacement died before it was ready."""
+        """Replace workers that die; False when none is left that was ready."""
         while not self._stopping.is_set():
             for place, worker in enumerate(self._workers):
                 if worker.is_dead:
-                    if not worker.is_ready:
+                    if not worker.is_ready and not any(one.is_ready and not one.is_dead for one in self._workers):
                         return False
                     self._replace(place)
             self._pause(_POLL_SECONDS)

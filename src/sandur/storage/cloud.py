@@ -126,9 +126,14 @@ class GcsRequests:
 
     async def _headers(self) -> dict[str, str]:
         if self._held is None or _is_stale(self._held):
-            fresh = asyncio.to_thread(self._source)
-            self._held = await fresh
+            self._held = await self._fetch()
         return {"Authorization": f"Bearer {self._held['token']}"}
+
+    async def _fetch(self) -> "GCSCredential":
+        try:
+            return await asyncio.to_thread(self._source)
+        except Exception as error:  # obstore's provider raises what google.auth does, which may not be installed.
+            raise Unavailable(f"gs:// has no token: {' '.join(str(error).split())}") from error
 
 
 def _is_stale(credential: "GCSCredential") -> bool:

@@ -23,8 +23,9 @@ latency: reads of a fast store follow each other, and those of a slow one overla
 class SharedReads(Generic[T]):
     """The reads of one object by the requests of one process. `read` reads it, and returns the value to share."""
 
-    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
+    def __init__(self, read: Callable[[], Awaitable[T]], on_idle: Callable[[], None] | None = None) -> None:
         self._read = read
+        self._on_idle = on_idle
         self._waiting: asyncio.Future[T] | None = None
         # The reads that have begun and are not answered, in the order of their begins.
         self._running: list[asyncio.Future[T]] = []
@@ -86,6 +87,8 @@ class SharedReads(Generic[T]):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task).cancel()  # No effect on a read that was answered: this task was cancelled with its loop.
+        if self._on_idle and self.is_idle:  # The requests that joined it may have left.
+            self._on_idle()
 
     def _answer(self, found: asyncio.Future[T], value: T) -> None:
         """SR7: answer the requests of this read and of those that began before it, never of those that began later."""
@@ -133,11 +136,14 @@ class SharingStore:
 
     async def _share(self, what: Hashable, read: Callable[[], Awaitable[T]]) -> T:
         shared = self._reads.get(what)
+        if shared is not None:
+            return cast("T", await shared.get())  # The reads of one key return one type.
+        shared = self._reads[what] = SharedReads(read, lambda: self._forget(what, shared))
         try:
-            if shared is not None:
-                return cast("T", await shared.get())  # The reads of one key return one type.
-            shared = self._reads[what] = SharedReads(read)
             return cast("T", await shared.get_alone())
         finally:
-            if shared is not None and shared.is_idle and self._reads.get(what) is shared:
-                del self._reads[what]
+            self._forget(what, shared)
+
+    def _forget(self, what: Hashable, shared: SharedReads[Any] | None) -> None:
+        if shared is not None and shared.is_idle and self._reads.get(what) is shared:
+            del self._reads[what]

@@ -56,7 +56,6 @@ from sandur.operations.tables.names import (
     catalog_exists,
     is_namespace_visible,
     namespace_not_found,
-    resolve_namespace,
     settle_name,
 )
 from sandur.storage.cell import Attempts, Cell, Versioned, gather_all, gather_in_batches
@@ -69,8 +68,10 @@ DROPS_AT_ONCE: Final = 16
 CASCADES_MAX: Final = 3
 
 
-async def drop_namespace(lake: Lake, namespace: Namespace, request: Request) -> None:
-    """Drop an empty namespace; NotFound if it does not exist, NotEmpty if it has children."""
+async def drop_namespace(
+    lake: Lake, namespace: Namespace, request: Request, *, cascade: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Drop a namespace; NotFound if it does not exist, NotEmpty if it has children and `cascade` does not drop them."""
 
     async def first_child(container_id: str) -> str | None:
         namespaces = _first_child_namespace(lake, namespace.catalog, namespace, container_id)
@@ -93,28 +94,22 @@ async def drop_namespace(lake: Lake, namespace: Namespace, request: Request) -> 
             lake, namespace, missing=namespace_not_found(namespace), namespace_id=found.id
         ),
         above=partial(_chain_above, lake, namespace),
+        cascade=cascade,
     ).run()
 
 
 async def drop_namespace_cascade(lake: Lake, namespace: Namespace, request: Request) -> None:
     """Drop a namespace with everything in it; NotFound if it does not exist.
 
-    NotEmpty if other requests create children faster than they are dropped, CASCADES_MAX times.
+    Nothing is dropped before the key is held: the name may belong to another namespace by now (D2).
     """
     layout, folder = lake.layout, lake.layout.namespaces_folder(namespace.catalog)
-    missing = namespace_not_found(namespace)
-    for cascade in range(CASCADES_MAX):
-        if await resolve_namespace(lake, namespace) is None:
-            return await drop_namespace(lake, namespace, request)  # A replay, or it does not exist.
-        await authorize_namespace(lake, namespace, missing=missing)
+
+    async def cascade() -> None:
         await _drop_namespaces(lake, folder, layout.namespaces_below(namespace), request.source)
         await _drop_names(lake, namespace, request.source)
-        try:
-            return await drop_namespace(lake, namespace, request)
-        except NotEmpty:
-            if cascade + 1 == CASCADES_MAX:
-                raise
-    return None
+
+    await drop_namespace(lake, namespace, request, cascade=cascade)
 
 
 async def drop_catalog(lake: Lake, name: str, *, force: bool, request: Request) -> None:

@@ -17,7 +17,7 @@ from sandur.catalog.locations import check_property_keys, folder_name, hadoop_fo
 from sandur.catalog.paging import Page
 from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import Catalog, Claim, NamespaceRecord, Request
-from sandur.errors import AlreadyExists, Busy, Hidden, NotFound, OutcomeUnknown, SwapLost, Unprocessable
+from sandur.errors import AlreadyExists, Busy, Hidden, NotFound, OutcomeUnknown, SwapLost, Unavailable, Unprocessable
 from sandur.operations.access import (
     READS_MAX,
     authorize_catalog,
@@ -268,6 +268,7 @@ class NamespaceCreation:
         self._id = self.lake.clock.new_uuid()
         self._catalog_id = ""
         self._is_marked = False
+        self._is_written = False
         self._is_uncertain = False
         self._made: NamespaceRecord | None = None
 
@@ -278,12 +279,17 @@ class NamespaceCreation:
 
     async def run(self) -> Catalog:
         """Create the namespace and return its catalog; AlreadyExists, or NotFound if the parent is dropped now."""
-        try:
-            return await run_exactly_once(self._claim, self._attempt, self._replay)
-        finally:
-            if self._is_marked:
-                finishing = indexing.finish(self.lake, self.namespace, self._id)
-                await self.lake.background.run("index a namespace", finishing)
+        async with indexing.finishing(self.lake, "index a namespace", self._finish_index):
+            try:
+                return await run_exactly_once(self._claim, self._attempt, self._replay)
+            except Unavailable as error:
+                if self._is_written:  # G2
+                    raise OutcomeUnknown(f"namespace {self.namespace}: it may have been created: {error}") from error
+                raise
+
+    async def _finish_index(self) -> None:
+        if self._is_marked:
+            await indexing.finish(self.lake, self.namespace, self._id)
 
     async def _replay(self, claim: Claim) -> Catalog:
         """The first attempt has created it. The right to do so was checked before the claim was read (A9)."""
@@ -302,6 +308,7 @@ class NamespaceCreation:
             await gather_all((self._authorize(catalog, parent), self._look_at_names(found)))
             check_namespace_location(self.lake, catalog, self.properties)
             if found and found.value.id == self._id:
+                self._is_marked = True  # By the attempt that wrote it, if not by this one.
                 if await self._is_confirmed(found):
                     return catalog
                 continue
@@ -319,6 +326,7 @@ class NamespaceCreation:
             if location := self.properties.get("location"):
                 await add_root(self.lake, self.namespace.catalog, location, self.request)
             written = await self._write(found, parent)
+            self._is_written = written is not None
             if written and await self._is_confirmed(written):
                 return catalog
         raise Busy(f"namespace {self.namespace} keeps changing")
@@ -414,6 +422,7 @@ class NamespaceCreation:
                 except SwapLost:
                     self._is_uncertain = True
                     return False
+                self._is_written = False
                 raise parent_not_found(self.namespace)
             await self.lake.background.run("activate a namespace", self._activate(held))
         self._made = held.value

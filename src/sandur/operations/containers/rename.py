@@ -64,6 +64,8 @@ class _Rename:
             await self.lake.form.read()
         if not self.lake.form.has_reached(WITH_RENAMES):  # An older server would show the old name (V1, V3).
             raise Unavailable("catalogs and namespaces cannot be renamed before the store is upgraded: sandur upgrade")
+        if self.lake.names:  # `_prepare` resolves the names by the manifest that the swap replaces.
+            self.lake.names.is_done = True
         answer = await self._change.run()
         receipt = self.lake.feature(CatalogReceipts).ensure(self._event)
         await self.lake.background.run("write the receipt of a rename", receipt)

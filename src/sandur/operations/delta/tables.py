@@ -252,10 +252,13 @@ async def drop_table(lake: Lake, identifier: Identifier, *, request: Request) ->
         kind = await _dropped_kind(lake, request) or (found.name.value.kind if found else None)
         if kind is None:
             raise missing
-        table = found.pointer.value if found else None
-        is_managed = isinstance(table, DeltaTable) and table.table_type == "MANAGED"
         with missing_as(missing):
-            await drop_name(lake, identifier, kind=kind, purge=is_managed, request=request, formats=EVERY_FORMAT)
+            await drop_name(lake, identifier, kind=kind, purge=_is_managed, request=request, formats=EVERY_FORMAT)
+
+
+def _is_managed(found: ResolvedName) -> bool:
+    table = found.pointer.value
+    return isinstance(table, DeltaTable) and table.table_type == "MANAGED"
 
 
 async def _dropped_kind(lake: Lake, request: Request) -> Kind | None:

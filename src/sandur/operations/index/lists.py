@@ -32,7 +32,7 @@ from sandur.catalog.index import (
 from sandur.catalog.paging import Page, checked_page_size, decode_page_token, encode_page_token
 from sandur.catalog.security.manifest import Authority, Viewer
 from sandur.catalog.security.privileges import Chain, Link
-from sandur.errors import Busy, NewerRecord, NotFound
+from sandur.errors import BadRequest, Busy, Damaged, NewerRecord, NotFound
 from sandur.operations.access import (
     TYPES,
     manifest_versions,
@@ -199,11 +199,11 @@ async def _read_changed(lake: Lake, scope: Scope, names: Sequence[str]) -> Mappi
 
     A record of a later major is left out: this server cannot have changed it (V1), so its entry is still right.
     """
-    with contextlib.suppress(NewerRecord):
+    with contextlib.suppress(NewerRecord, Damaged, BadRequest):
         return await read_entries(lake, scope, names)
     found: dict[str, Entry | None] = {}
     for name in names:
-        with contextlib.suppress(NewerRecord):
+        with contextlib.suppress(NewerRecord, Damaged, BadRequest):
             found.update(await read_entries(lake, scope, [name]))
     return found
 

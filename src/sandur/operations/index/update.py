@@ -33,7 +33,7 @@ from sandur.catalog.index import (
     segment_at,
 )
 from sandur.catalog.records import BoundRecord, NameRecord
-from sandur.errors import Busy, OutcomeUnknown, SandurError, SwapLost
+from sandur.errors import BadRequest, Busy, Damaged, NewerRecord, OutcomeUnknown, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.caches import LruCache
@@ -62,6 +62,7 @@ REBUILD_EVERY_MS: Final = 10_000
 UNDER_WAY_MS_MAX: Final = 300_000
 _MARKS_MAX: Final = 20_000
 _SCOPES_MAX: Final = 20_000
+_FORGOTTEN_EACH: Final = 256
 
 Truth = dict[str, Entry | None]
 """Names whose entries are up to date, with the entries; None for a name that does not exist, or is not known."""
@@ -109,7 +110,10 @@ class IndexMemory:
 
     def begin(self, place: Place, operation_id: str, now_ms: int) -> None:
         """An operation is about to change the record of an entry."""
-        self._under_way.setdefault(place.scope, {})[place.name, operation_id] = now_ms
+        changes = self._under_way.setdefault(place.scope, {})
+        changes[place.name, operation_id] = now_ms
+        if len(changes) % _FORGOTTEN_EACH == 0:  # Also in a scope that nobody lists.
+            _forget_old(changes, now_ms)
 
     def end(self, place: Place, operation_id: str) -> None:
         """The entry is up to date."""
@@ -126,9 +130,7 @@ class IndexMemory:
         changes = self._under_way.get(scope)
         if not changes:
             return ()
-        for change, since_ms in list(changes.items()):
-            if since_ms + UNDER_WAY_MS_MAX < now_ms:
-                del changes[change]
+        _forget_old(changes, now_ms)
         return sorted({name for name, _ in changes})
 
     def may_rebuild(self, scope: Scope, now_ms: int) -> bool:
@@ -150,6 +152,12 @@ class IndexMemory:
             batch.users -= 1
             if not batch.users:
                 self.batches.pop(scope, None)
+
+
+def _forget_old(changes: dict[tuple[str, str], int], now_ms: int) -> None:
+    for change, since_ms in list(changes.items()):
+        if since_ms + UNDER_WAY_MS_MAX < now_ms:
+            del changes[change]
 
 
 PAUSE_SECONDS: Final = 1.0
@@ -262,6 +270,8 @@ async def _update_names(lake: Lake, scope: Scope, names: Sequence[str]) -> Seque
             waiting, batch.waiting = batch.waiting, {}
             try:
                 truth = await _update_entries(lake, scope, waiting)
+            except (BadRequest, Damaged, NewerRecord):  # One name that cannot be read must not fail the others.
+                truth = await _update_alone(lake, scope, waiting)
             except BaseException as error:
                 _fail(waiting.values(), error)
                 raise
@@ -270,6 +280,19 @@ async def _update_names(lake: Lake, scope: Scope, names: Sequence[str]) -> Seque
                     entry = truth.get(name)
                     future.set_result(entry.uuid if entry else None)
             return [future.result() for future in mine]
+
+
+async def _update_alone(lake: Lake, scope: Scope, waiting: Mapping[str, "asyncio.Future[str | None]"]) -> Truth:
+    truth: Truth = {}
+    for name, future in waiting.items():
+        try:
+            truth |= await _update_entries(lake, scope, [name])
+        except BaseException as error:
+            _fail((future,), error)
+            if not isinstance(error, SandurError):
+                _fail(waiting.values(), error)
+                raise
+    return truth
 
 
 def _fail(waiting: Iterable["asyncio.Future[str | None]"], error: BaseException) -> None:

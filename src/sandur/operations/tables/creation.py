@@ -20,7 +20,7 @@ from sandur.catalog.records import (
     Request,
     head_of,
 )
-from sandur.errors import Busy, Invalid, Renamed, SandurError, SwapLost
+from sandur.errors import Busy, Invalid, OutcomeUnknown, Renamed, SandurError, SwapLost, Unavailable
 from sandur.operations.access import authorize_namespace, check_names_early, is_unlisted
 from sandur.operations.events import event_of
 from sandur.operations.idempotency import ClaimLost, claim_for
@@ -79,6 +79,7 @@ class Creation(Generic[T]):
     _is_retry: bool = False
     _answered_uuid: str = ""
     _read_ms: int = 0  # When the grants were read last.
+    _has_name: bool = False  # The name was written, and not freed: what fails now may have happened.
     _places: LocationClaims = field(init=False)
 
     def __post_init__(self) -> None:
@@ -96,8 +97,9 @@ class Creation(Generic[T]):
         except SandurError as error:
             await self.claim.release()
             if isinstance(error, (*Definite, Renamed)) and self._aside and not self.draft.is_registered:
-                work = discard_creation(self.lake, self.identifier, self._aside[0], self.request)
-                await self.lake.background.run("delete the file of a lost create", work)
+                await self.lake.background.run("delete the file of a lost create", self._forget_aside(self._aside[0]))
+            if isinstance(error, Unavailable) and self._has_name:  # G2
+                raise OutcomeUnknown(f"{self.identifier}: it may have been created: {error}") from error
             raise
         finally:
             if self._places.is_unused_by(self._answered_uuid):
@@ -284,6 +286,7 @@ class Creation(Generic[T]):
             await self._authorize(namespace_id)  # The grants were read too long ago.
         # N3: the creation happens here, subject to N4.
         name = await self.lake.name(self.identifier).try_swap(wanted, expected=slot.expected)
+        self._has_name = name is not None
         return await self._confirm(uuid, namespace_id, name) if name else None
 
     async def _write_aside(self, uuid: str, namespace_id: str) -> "NewRecord[T] | _Answer[T] | _FreshUuid | None":
@@ -372,6 +375,7 @@ class Creation(Generic[T]):
             return await self._answer(happened)
         free = replace(freed_record(name.value), updated_ms=self.lake.clock.now_ms())
         await self.lake.name(self.identifier).try_swap(free, expected=name.version)
+        self._has_name = False
         await self.lake.background.run("remove an index entry", update.finish(self.lake, self.identifier, uuid))
         if not has_namespace:
             raise await self._refused(namespace_not_found(self.identifier.namespace), uuid)

@@ -1,7 +1,7 @@
 """Drop a table or view (rules D1–D4): the name first, then the pointer; purge its files only on request."""
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sandur.catalog.events import CatalogEvent, Source
 from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import BoundRecord, Claim, NameRecord, PurgeOrder, Request, drop_of, head_of
-from sandur.errors import Busy, SwapLost
+from sandur.errors import Busy, OutcomeUnknown, SwapLost, Unavailable
 from sandur.operations.access import check_names_early, name_chain, read_authority, record_chain, require
 from sandur.operations.events import event_of, name_subject
 from sandur.operations.idempotency import KeyClaim, claim_for, key_hash_of, run_exactly_once
@@ -33,6 +33,7 @@ from sandur.operations.tables.names import (
 from sandur.operations.transactions.resolution import abort_pending
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ABSENT
+from sandur.storage.keys import validate_key
 
 _DROPPED: Final = frozenset({"dropped", "purging"})
 
@@ -42,7 +43,7 @@ async def drop_name(
     identifier: Identifier,
     *,
     kind: Kind,
-    purge: bool = False,
+    purge: bool | Callable[[ResolvedName], bool] = False,
     request: Request,
     formats: Collection[Format] = ICEBERG,
 ) -> Versioned[BoundRecord] | None:
@@ -51,11 +52,17 @@ async def drop_name(
     A name of another format than `formats` does not exist for the caller. Returns the pointer of what was dropped; None
     if this is a replay so late that the pointer is gone.
     """
+    validate_key(lake.layout.name(identifier))  # Before its mark: lists read the names that have one.
     claim = claim_for(lake, request, f"drop-{kind}")
     drop_id = key_hash_of(request) or lake.clock.new_id()
     drop = _Drop(lake, identifier, kind, formats, claim, drop_id, request.source, purge=purge)
-    async with update.finishing(lake, "finish drop", lambda: update.finish(lake, identifier, drop_id)):
-        dropped = await run_exactly_once(claim, drop.attempt, drop.replay)
+    try:
+        async with update.finishing(lake, "finish drop", lambda: update.finish(lake, identifier, drop_id)):
+            dropped = await run_exactly_once(claim, drop.attempt, drop.replay)
+    except (Unavailable, Busy) as error:
+        if drop.has_happened:  # G2
+            raise OutcomeUnknown(f"{identifier}: it was dropped, but not completely: {error}") from error
+        raise
     if dropped and dropped.value.places:  # P10
         releasing = release_places(lake, dropped.value.uuid, dropped.value.places)
         await lake.background.run("release location claims", releasing)
@@ -71,7 +78,7 @@ async def unregister_table(lake: Lake, identifier: Identifier, request: Request)
     return loaded_table(lake, await load_document(lake, TABLES, head.metadata_location))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Drop:
     """One request to drop something; `id` is how names and pointers record the request."""
 
@@ -82,7 +89,8 @@ class _Drop:
     claim: KeyClaim
     id: str
     source: Source
-    purge: bool
+    purge: bool | Callable[[ResolvedName], bool]
+    has_happened: bool = False
 
     async def attempt(self, continued: Claim | None) -> Versioned[BoundRecord] | None:
         del continued  # The claim that is held pins the same uuid.
@@ -123,8 +131,11 @@ class _Drop:
         if authority := await read_authority(self.lake):
             chain = await name_chain(self.lake, authority, live, missing=missing)
             require(self.lake, authority, chain, missing=missing)
-            if self.purge:
+            if self._purges(live):
                 require(self.lake, authority, chain, missing=missing, situation="purge")
+
+    def _purges(self, live: ResolvedName) -> bool:
+        return self.purge(live) if callable(self.purge) else self.purge
 
     async def _find_live(self) -> ResolvedName | None:
         """D1: what there is to drop."""
@@ -176,7 +187,7 @@ class _Drop:
             last_event=event,
         )
         cell = self.lake.name(self.identifier)
-        if self.purge:
+        if self._purges(live):
             await queue_purge(self.lake, live, drop=event.id if event else self.id)  # U6
         if self.lake.clock.now_ms() - read_ms > SWAP_DELAY_MS_MAX:
             await self._authorize(live)  # The grants were read too long ago.
@@ -189,6 +200,7 @@ class _Drop:
             if found is None or (found.value.state, found.value.by) != ("dropped", self.id):
                 return await self._find_dropped(live.uuid)
             dropped = found.value  # Perhaps that of another attempt of this request, with another event.
+        self.has_happened = True
         pointer = await self._drop_pointer(live, dropped)
         receipt = self.lake.feature(CatalogReceipts).ensure(dropped.last_event)
         await self.lake.background.run("finish drop", gather_all((self.claim.finish(), receipt)))

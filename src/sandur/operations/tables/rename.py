@@ -42,6 +42,7 @@ from sandur.operations.tables.names import (
 )
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import Expected
+from sandur.storage.keys import validate_key
 
 
 async def rename(
@@ -52,12 +53,14 @@ async def rename(
     kind: Kind,
     request: Request,
     formats: Collection[Format] = ICEBERG,
+    uuid: str = "",
 ) -> str:
     """Move what is named `source` to `target`, at one moment for every reader, and return its uuid.
 
-    A name of another format than `formats` does not exist for the caller.
+    A name of another format than `formats`, or of another object than `uuid`, does not exist for the caller.
     """
     checked_identifier(target)
+    validate_key(lake.layout.name(source))  # Before its mark: lists read the names that have one.
     if source == target:
         missing = name_not_found(source, kind)
         found = await resolve_authorized(lake, source, lambda found: found.is_a(kind, formats), missing=missing)
@@ -65,7 +68,7 @@ async def rename(
     claim = claim_for(lake, request, RENAME)
     # Each name has a mark of its own: one index may list both.
     marks = {identifier: lake.clock.new_id() for identifier in (source, target)}
-    renaming = _Rename(lake, source, target, kind, formats, claim, request, marks)
+    renaming = _Rename(lake, source, target, kind, formats, claim, request, marks, uuid)
     async with update.finishing(lake, "finish rename", renaming.finish_index):
         return await run_exactly_once(claim, renaming.attempt, renaming.replay)
 
@@ -99,6 +102,7 @@ class _Rename:
     claim: KeyClaim
     request: Request
     marks: dict[Identifier, str]
+    uuid: str = ""
 
     async def attempt(self, continued: Claim | None) -> str:
         del continued  # The claim that is held pins the same table.
@@ -158,7 +162,7 @@ class _Rename:
             )
         )
         live, held = source.live, self.claim.held
-        if live is None or not live.is_a(self.kind, self.formats):
+        if live is None or not live.is_a(self.kind, self.formats) or self.uuid not in {"", live.uuid}:
             return _Refusal(name_not_found(self.source, self.kind))
         if held and (held.value.uuid, held.value.life) != (live.uuid, live.name.value.life):  # R8 pin, E7
             return _Refusal(name_not_found(self.source, self.kind))

@@ -13,6 +13,7 @@ from sandur.catalog.records import ModelVersion, Request, Securable
 from sandur.errors import Conflict, Invalid, NotFound
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.events import version_subject
+from sandur.operations.idempotency import claim_for
 from sandur.operations.lake import Lake
 from sandur.operations.unity.lists import ListRequest
 from sandur.operations.unity.securables import drop_securable, load_securable, securable_not_found
@@ -125,19 +126,13 @@ async def drop_model(lake: Lake, model: Identifier, *, force: bool, request: Req
 
     The versions stay with the record of the model, which an undrop brings back; its janitor deletes both.
     """
-    try:
-        await load_securable(lake, model, "model")
-    except NotFound:
-        if request.key is None:
-            raise
-        return await drop_securable(lake, model, "model", request)  # It may have been dropped by this very request.
-    if not force:
+    # An earlier attempt of this request has found no versions: the name may belong to another model by now.
+    if not force and await claim_for(lake, request, "drop-model").read() is None:
         first = await list_versions(lake, model, ListRequest(None, 1))
         if first.versions:
             version = first.versions[0].version
             raise Conflict(f"Model {model} has versions, the first is {version}; force=true deletes them too")
     await drop_securable(lake, model, "model", request)
-    return None
 
 
 async def _reserve_number(lake: Lake, model: Identifier, request: Request) -> Securable:

@@ -17,6 +17,7 @@ from sandur.catalog.security.grants import subject_id
 from sandur.catalog.security.manifest import Authority
 from sandur.catalog.security.privileges import SecurableType
 from sandur.catalog.security.users import user_not_found
+from sandur.errors import KeyReused
 from sandur.operations.access import Security, require
 from sandur.operations.containers.records import RecordChange
 from sandur.operations.events import (
@@ -28,13 +29,14 @@ from sandur.operations.events import (
     storage_subject,
     with_event,
 )
+from sandur.operations.idempotency import ClaimLost, claim_for
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import CatalogReceipts
 from sandur.operations.security import SecurityChange, SecurityEdit
 from sandur.operations.tables.names import ResolvedName, pointer_cell
 from sandur.operations.unity.grants import Target, find_target
-from sandur.storage.cell import Cell, Versioned
+from sandur.storage.cell import Cell, Versioned, gather_all
 
 R = TypeVar("R", Catalog, NamespaceRecord, Securable, StorageRegistry)
 C = TypeVar("C", Catalog, NamespaceRecord, Securable, BoundRecord, Credential, ExternalLocation)
@@ -170,7 +172,20 @@ class SecurableEdit:
         ).run()
 
     async def _update(self, found: ResolvedName, target: Target) -> BoundRecord:
-        """Change the record of a table. It keeps no idempotency keys: the same request again makes the same change."""
+        """Change the record of a table. The same request again makes the same change, but never to another table."""
+        claim = claim_for(self.lake, self.request, f"{self.operation}-of-table")
+        try:
+            await claim.take(uuid=found.uuid)  # D2: the key belongs to this table.
+        except ClaimLost:
+            held = await claim.read()
+            if held and held.value.request_hash != self.request.hash:
+                raise KeyReused(
+                    f"Idempotency-Key {self.request.key} was already used for a different request"
+                ) from None
+            if held is None or held.value.uuid != found.uuid:
+                if held and held.value.state == "done":
+                    return found.pointer.value
+                raise target.missing from None
 
         async def decide(record: BoundRecord | None) -> BoundRecord | None:
             current = await self.authorize(await self.lake.feature(Security).read())
@@ -193,7 +208,7 @@ class SecurableEdit:
             if changed is None:
                 raise target.missing
             receipt = self.lake.feature(CatalogReceipts).ensure(changed.value.last_change)
-            await self.lake.background.run("write a receipt", receipt)
+            await self.lake.background.run("write a receipt", gather_all((claim.finish(), receipt)))
             return changed.value
 
     def _with_edited_entry(self, registry: StorageRegistry) -> StorageRegistry | None:

@@ -111,7 +111,8 @@ async def update_securable(
         return identifier, changed or await load_securable(lake, identifier, kind)
     renamed = checked_identifier(identifier._replace(name=new_name or ""))
     async with naming_missing_parent(lake, identifier.namespace):
-        uuid = await rename(lake, identifier, renamed, kind=kind, request=request, formats=UNITY)
+        first = changed.uuid if changed else ""  # Both steps change one object, whatever has the name by now.
+        uuid = await rename(lake, identifier, renamed, kind=kind, request=request, formats=UNITY, uuid=first)
     record, name = await gather_all((lake.securable(uuid).read(), lake.name(renamed).read()))
     if changed is None:
         if record is None:
