@@ -21,7 +21,8 @@ from sandur.errors import Conflict, NotFound, Unavailable
 from sandur.operations.maintenance.runs import RunRecords, list_runs
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.maintenance.engine import Engine, SparkTable, run_times_ms
-from sandur.pipeline.maintenance.runner import Runner, TableWork
+from sandur.pipeline.maintenance.evidence import Unsettled
+from sandur.pipeline.maintenance.runner import Perform, Runner, TableWork
 from sandur.settings import Settings
 from sandur.spark.sessions import EXTENSIONS, ICEBERG_EXTENSIONS, Connection
 
@@ -82,7 +83,7 @@ class Performed:
 
 
 class Case:
-    def __init__(self, folder: Path, performed: Performed, engine: FakeEngine | None = None) -> None:
+    def __init__(self, folder: Path, performed: Perform, engine: FakeEngine | None = None) -> None:
         self.settings = Settings(store=str(folder), fsync="never")
         self.engine = engine or FakeEngine()
         self.fenced = False
@@ -132,6 +133,20 @@ def test_a_table_with_a_conflict_ends_there_and_the_others_go_on(tmp_path: Path)
         stored = blocking.wait(RunRecords(blocking.lake, "run").ended(run.ended))
     assert _states(stored) == _states(ended)
     assert case.engine.cancelled == 0
+
+
+def test_an_operation_that_only_the_next_run_can_settle_has_no_end_and_ends_its_table(tmp_path: Path) -> None:
+    performed = Performed(a_compaction=Unsettled("its rows were not compared"))
+    case = Case(tmp_path, performed)
+
+    ended = case.runner.run([_table("a", 0), _table("b", 3)], threads=1)
+
+    assert {one.name for one in ended} == {"b"}
+    (open_,) = case.runner.unsettled
+    assert (open_.number, open_.state, open_.reason) == (0, "running", "its rows were not compared")
+    with BlockingLake(case.settings) as blocking:
+        (run,) = blocking.wait(list_runs(blocking.lake))
+    assert run.unsettled == [0]
 
 
 def test_progress_says_how_much_is_done_and_what_is_next(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ def _ended(state: State, reason: str = "") -> OperationRecord:
         (("done", "conflict"), "conflict", "compaction: done (x); compaction: conflict (x)"),
         (("failed", "conflict"), "failed", "compaction: failed (x); compaction: conflict (x)"),
         (("done", "cancelled"), "requested", "the run ended before its work was done"),
+        (("done", "running"), "requested", "the run ended before its work was done"),
         ((), "requested", "the run ended before its work was done"),
     ],
 )

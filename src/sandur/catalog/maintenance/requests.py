@@ -59,11 +59,11 @@ def begun_request(request: MaintenanceRequest, plan: Plan, run: str, *, now_ms: 
 def ended_request(
     request: MaintenanceRequest, plan: Plan, ended: Sequence[OperationRecord], *, now_ms: int
 ) -> MaintenanceRequest:
-    """The request after a run with this plan, of which these operations ended."""
+    """The request after a run with this plan, of which these operations began; one that is `running` has no end."""
     own = [one for one in ended if one.uuid == request.uuid]
     states = {one.state for one in own}
     state: RequestState = "failed" if "failed" in states else "conflict" if "conflict" in states else "done"
-    if state == "done" and "cancelled" in states:
+    if state == "done" and states & {"cancelled", "running"}:
         return waiting_request(request, _CUT_SHORT)
     if not own and (reason := _reason_to_wait(request.uuid, plan)):
         return waiting_request(request, reason)

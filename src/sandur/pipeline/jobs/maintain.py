@@ -84,13 +84,14 @@ def _without_health(planned: PlannedRun) -> Sequence[str]:
 
 
 def _problems(ended: Sequence[OperationRecord]) -> Sequence[str]:
-    bad = [one for one in ended if one.state in {"failed", "conflict"}]
+    bad = [one for one in ended if one.state in {"failed", "conflict", "running"}]
     return [f"{one.operation} of {one.catalog}.{one.namespace}.{one.name}: {one.state}: {one.reason}" for one in bad][
         :_WARNINGS_MAX
     ]
 
 
 def _carry_out(context: JobContext, planned: PlannedRun) -> Sequence[OperationRecord]:
+    """The operations that ended, and those that the next run settles."""
     if context.open_catalog is None:
         raise Unfit("maintenance needs a catalog server for Spark: start it with sandur maintain or sandur run")
     with context.open_catalog(context.run_id) as connection, context.another_lake() as shared:
@@ -121,11 +122,12 @@ def _carry_out(context: JobContext, planned: PlannedRun) -> Sequence[OperationRe
             ),
         )
         try:
-            return runner.run(_tables(planned, plan))
+            runner.run(_tables(planned, plan))
         finally:
-            if runner.is_settled:  # Otherwise the next run settles it: only then is the table looked at.
+            if not runner.unsettled:  # Otherwise the next run ends this one: only then is the table looked at.
                 context.wait(records.write_end(_end(context, planned, plan, runner.ended)))
-            _end_requests(context, planned, runner.ended)
+            _end_requests(context, planned, (*runner.ended, *runner.unsettled))
+        return *runner.ended, *runner.unsettled
 
 
 def _end_without_work(context: JobContext, planned: PlannedRun) -> None:

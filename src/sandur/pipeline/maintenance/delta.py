@@ -24,8 +24,15 @@ from sandur.operations.delta.tables import find_by_id
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.delta_health import log_position
 from sandur.pipeline.blocking_lake import BlockingLake
-from sandur.pipeline.maintenance.engine import Engine, java_classes
-from sandur.pipeline.maintenance.evidence import RowsDiffer, compacted, compactions_of, identifier_of, request_of
+from sandur.pipeline.maintenance.engine import SPARK_ERRORS, Engine, java_classes
+from sandur.pipeline.maintenance.evidence import (
+    RowsDiffer,
+    Unsettled,
+    compacted,
+    compactions_of,
+    identifier_of,
+    request_of,
+)
 from sandur.spark.sessions import Connection
 
 _UNITY: Final = "io.unitycatalog.spark.UCSingleCatalog"
@@ -89,8 +96,12 @@ class DeltaMaintenance:
             log.checkpoint()
             return OperationResult(before=before, after=log.measure())
         log.compact(policy.compaction)
-        after = log.measure()
-        if before.rows != after.rows and log.is_alone(before.version):
+        try:
+            after = log.measure()
+            differs = before.rows != after.rows and log.is_alone(before.version)
+        except SPARK_ERRORS as error:  # Such as after Ctrl-C.
+            raise Unsettled(f"its rows were not compared, so the next run settles it: {error}") from error
+        if differs:
             raise RowsDiffer(
                 f"version {before.version} has {before.rows:,} rows, version {after.version} has {after.rows:,}: "
                 f"restore version {before.version}"

@@ -39,6 +39,10 @@ class RowsDiffer(SandurError):
     """A rewrite changed the number of rows (rule 7)."""
 
 
+class Unsettled(SandurError):
+    """Nothing is known yet about the rows of a rewrite: its record stays open, and the next run settles it."""
+
+
 def identifier_of(health: TableHealth) -> Identifier:
     return Identifier(health.catalog, tuple(health.namespace.split(".")), health.name)
 

@@ -15,6 +15,7 @@ from sandur.catalog.maintenance.measures import (
 )
 from sandur.catalog.maintenance.policies import Compaction, Policy
 from sandur.catalog.maintenance.records import OperationResult
+from sandur.errors import NotFound, SandurError
 from sandur.iceberg.requests import AssertRefSnapshotId, AssertTableUuid, TableCommit
 from sandur.iceberg.snapshots import BRANCH, MAIN_BRANCH
 from sandur.iceberg.table_metadata import TableMetadata
@@ -23,7 +24,9 @@ from sandur.operations.tables.commit import commit_table
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.maintenance.engine import SPARK_ERRORS, Engine, is_conflict
 from sandur.pipeline.maintenance.evidence import (
+    Rewrite,
     RowsDiffer,
+    Unsettled,
     count_rows,
     identifier_of,
     load_metadata,
@@ -113,12 +116,7 @@ class IcebergTable:
             work()
         except SPARK_ERRORS as error:
             problem = error
-        after = self.state()
-        made = rewrites_of(before.snapshot_ids, after, self._engine.application)
-        for place, rewrite in enumerate(made):
-            if differs := rows_differ(rewrite, partial(count_rows, self._spark)):
-                done = self._blocking.wait(roll_back(self._blocking.lake, self._health, made[place:], self._run))
-                raise RowsDiffer(f"{differs}; {done}")
+        after, made = self._compared(before)
         if problem and not made:
             raise problem
         if not made:
@@ -137,6 +135,22 @@ class IcebergTable:
             files_rewritten=files + sum(one.replaced("removed-delete-files") for one in made),
             bytes_rewritten=sum(one.replaced("removed-files-size") for one in made),
         )
+
+    def _compared(self, before: TableMetadata) -> tuple[TableMetadata, Sequence[Rewrite]]:
+        """The table after a rewrite, and its commits; RowsDiffer if their rows differ, Unsettled if that is unknown."""
+        try:
+            after = self.state()
+            made = rewrites_of(before.snapshot_ids, after, self._engine.application)
+            found = (rows_differ(rewrite, partial(count_rows, self._spark)) for rewrite in made)
+            place, differs = next(((place, differs) for place, differs in enumerate(found) if differs), (0, ""))
+        except NotFound:  # It was dropped, or renamed.
+            raise
+        except (*SPARK_ERRORS, SandurError) as error:  # Such as after Ctrl-C.
+            raise Unsettled(f"its rows were not compared, so the next run settles it: {error}") from error
+        if differs:
+            done = self._blocking.wait(roll_back(self._blocking.lake, self._health, made[place:], self._run))
+            raise RowsDiffer(f"{differs}; {done}")
+        return after, made
 
     def _expire(self, before: TableMetadata, sharing: Sharing) -> OperationResult:
         """Remove old snapshots, and the files that only they need.

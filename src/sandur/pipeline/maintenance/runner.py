@@ -11,11 +11,12 @@ from pyspark import InheritableThread
 
 from sandur.catalog.maintenance.health import Operation, TableHealth
 from sandur.catalog.maintenance.policies import MergedPolicy
-from sandur.catalog.maintenance.records import OperationRecord, OperationResult, ended_record
+from sandur.catalog.maintenance.records import OperationRecord, OperationResult, State, ended_record
 from sandur.errors import Conflict, NotFound
 from sandur.operations.maintenance.runs import RunRecords
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.maintenance.engine import SPARK_ERRORS, Engine, is_conflict
+from sandur.pipeline.maintenance.evidence import Unsettled
 
 THREADS: Final = 8
 """The most tables that one run works on at once."""
@@ -64,12 +65,14 @@ class Runner:
         self._is_cancelled = threading.Event()
         self._is_over = threading.Event()
         self._working = 0
-        self._begun = 0
+        self._open: dict[int, OperationRecord] = {}
         self._error: BaseException | None = None
         self._total = 0
 
     def run(self, tables: Sequence[TableWork], *, threads: int = THREADS) -> Sequence[OperationRecord]:
         """The records of all operations that began. Ctrl-C cancels the jobs of this run, and every operation ends.
+
+        The record of an operation stays open if its rows were not compared: `unsettled` has these.
 
         Raises the first error that is not about a single table, after all threads ended.
         """
@@ -96,9 +99,9 @@ class Runner:
         return tuple(self._ended)
 
     @property
-    def is_settled(self) -> bool:
-        """Whether every operation that began has an end."""
-        return self._begun == len(self._ended)
+    def unsettled(self) -> Sequence[OperationRecord]:
+        """The operations that began and have no end: the next run settles them."""
+        return tuple(self._open.values())
 
     def cancel(self) -> None:
         """Begin nothing more, and cancel the jobs that run. What was not committed leaves nothing behind."""
@@ -144,32 +147,47 @@ class Runner:
                 )
                 begun = replace(planned, state="running", started_ms=blocking.lake.clock.now_ms())
                 with self._lock:
-                    self._begun += 1
+                    self._open[begun.number] = begun
                 blocking.wait(records.begin(begun))
                 result = self._result(blocking, table, begun.operation)
+                if result.state == "running":
+                    with self._lock:
+                        self._open[begun.number] = replace(begun, reason=result.reason)
+                    return  # Its record gets its end from the next run, which looks at the table.
                 seconds = self._engine.task_seconds(tag)
                 result = replace(result, task_seconds=round(max(0.0, seconds - spent), 3))
                 spent = seconds
                 ended = ended_record(begun, result, now_ms=blocking.lake.clock.now_ms())
                 blocking.wait(records.end(ended))
                 with self._lock:
+                    del self._open[begun.number]
                     self._ended.append(ended)
                 if result.state in {"conflict", "failed"}:
                     return  # The rest would meet the same writer, or the same problem.
 
     def _result(self, blocking: BlockingLake, table: TableWork, operation: Operation) -> OperationResult:
+        """The result of an operation; its state stays `running` if the next run has to find out."""
         try:
             return self._perform(blocking, table, operation)
-        except SPARK_ERRORS as error:
-            if self._is_cancelled.is_set():
-                return OperationResult(state="cancelled", reason="the run was cancelled")
-            return OperationResult(state="conflict" if is_conflict(error) else "failed", reason=_short(error))
-        except NotFound as error:
-            return OperationResult(state="skipped", reason=f"the table is gone: {error}")
-        except Conflict as error:
-            return OperationResult(state="conflict", reason=str(error))
         except Exception as error:  # noqa: BLE001 - one odd table must not end the run for all others, and for good
-            return OperationResult(state="failed", reason=f"{type(error).__name__}: {error}")
+            return self._outcome(error)
+
+    def _outcome(self, error: Exception) -> OperationResult:
+        state: State
+        match error:
+            case Unsettled():
+                state, reason = "running", _short(error)
+            case NotFound():
+                state, reason = "skipped", f"the table is gone: {error}"
+            case Conflict():
+                state, reason = "conflict", str(error)
+            case _ if not isinstance(error, SPARK_ERRORS):
+                state, reason = "failed", f"{type(error).__name__}: {error}"
+            case _ if self._is_cancelled.is_set():
+                state, reason = "cancelled", "the run was cancelled"
+            case _:
+                state, reason = "conflict" if is_conflict(error) else "failed", _short(error)
+        return OperationResult(state=state, reason=reason)
 
 
 def _short(error: BaseException) -> str:
