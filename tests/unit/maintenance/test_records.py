@@ -1,10 +1,11 @@
 """Records of maintenance: what a run tells the next one."""
 
+import pytest
 from msgspec.structs import replace
 
 from sandur.catalog.maintenance.health import TableHealth
 from sandur.catalog.maintenance.plan import Plan, Skipped, TableState, plan_of
-from sandur.catalog.maintenance.policies import ScopePolicy, merged_policy
+from sandur.catalog.maintenance.policies import MergedPolicy, ScopePolicy, merged_policy, policy_hash
 from sandur.catalog.maintenance.records import (
     NO_END,
     OperationRecord,
@@ -14,7 +15,6 @@ from sandur.catalog.maintenance.records import (
     RunPlan,
     ended_record,
     planned_records,
-    policy_hash,
     run_end,
     skipped_records,
     spent_on,
@@ -114,6 +114,56 @@ def test_work_at_intervals_remembers_when_it_was_done() -> None:
     assert _past(end, "orphans") == PastRecord(uuid="u1", operation="orphans", done_ms=_NOW)
     assert "orphans" not in [work.operation for work in _plan(end, now_ms=_NOW + 6 * _DAY).work]
     assert "orphans" in [work.operation for work in _plan(end, now_ms=_NOW + 7 * _DAY).work]
+
+
+def _looked_in_vain(*, attempts: int = 1) -> RunEnd:
+    """What is known after a run whose compaction was skipped."""
+    plan = _run(_plan())
+    skipped = OperationResult(state="skipped", reason="it found nothing", attempts=attempts)
+    begun = replace(plan, operations=tuple(replace(one, started_ms=_NOW) for one in plan.operations))
+    return run_end(NO_END, begun, [_ended(begun, "compaction", skipped, now_ms=_NOW + 5)], now_ms=_NOW + 5)
+
+
+def test_work_that_found_nothing_is_not_planned_again_while_the_table_and_its_policy_stay_as_they_are() -> None:
+    end = _looked_in_vain()
+
+    for day in range(1, 4):
+        plan = _plan(end, now_ms=_NOW + day * _DAY)
+        assert "compaction" not in [one.operation for one in (*plan.work, *plan.skipped)]
+        assert [(one.operation, one.reason) for one in plan.idle] == [
+            ("compaction", "it found nothing to do, and nothing has changed since")
+        ]
+        end = run_end(end, _run(plan, now_ms=_NOW + day * _DAY), [], now_ms=_NOW + day * _DAY, tables={"u1": True})
+        assert [one.operation for one in end.pasts if one.due_since_ms is not None] == ["orphans"]
+
+
+@pytest.mark.parametrize(
+    ("health", "policy", "is_requested"),
+    [
+        (replace(_HEALTH, last_commit_ms=_NOW + 1), _POLICY, False),
+        (_HEALTH, merged_policy([ScopePolicy("catalog main", {"mode": "run", "priority": 51})]), False),
+        (_HEALTH, _POLICY, True),
+    ],
+)
+def test_work_that_found_nothing_is_planned_after_a_commit_a_change_of_the_policy_or_a_request(
+    health: TableHealth, policy: MergedPolicy, *, is_requested: bool
+) -> None:
+    past = {one.operation: one.past() for one in _looked_in_vain().pasts}
+
+    plan = plan_of([TableState(health, policy, past, is_requested)], now_ms=_NOW + _DAY, is_dry=False)
+
+    assert "compaction" in [one.operation for one in plan.work]
+
+
+def test_work_that_was_turned_off_is_planned_as_soon_as_it_is_turned_on() -> None:
+    assert "compaction" in [one.operation for one in _plan(_looked_in_vain(attempts=0), now_ms=_NOW + _DAY).work]
+
+    plan = _run(_plan())
+    turned_off = OperationResult(state="skipped", attempts=0)
+    end = run_end(NO_END, plan, [_ended(plan, "orphans", turned_off, now_ms=_NOW)], now_ms=_NOW)
+
+    assert _past(end, "orphans") is None
+    assert "orphans" in [one.operation for one in _plan(end, now_ms=_NOW + _DAY).work]
 
 
 def test_budgets_are_spent_by_what_started_and_are_whole_again_on_the_next_day() -> None:

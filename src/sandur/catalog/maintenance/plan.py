@@ -20,7 +20,7 @@ from sandur.catalog.maintenance.health import (
     interval_seconds,
     needs_of,
 )
-from sandur.catalog.maintenance.policies import Field, MergedPolicy, Policy, is_open
+from sandur.catalog.maintenance.policies import Field, MergedPolicy, Policy, is_open, policy_hash
 from sandur.settings import seconds_of
 
 _DAY_MS: Final = 86_400_000
@@ -35,19 +35,32 @@ _BYTES: Final[Field] = "budget.bytes_per_day"
 _SECONDS: Final[Field] = "budget.task_seconds_per_day"
 _TABLES: Final[Field] = "budget.tables_per_run"
 
+_IDLE: Final = "it found nothing to do, and nothing has changed since"
+
 _AT_INTERVALS: Final[Mapping[Format, tuple[Operation, ...]]] = {
     "iceberg": ("statistics", "orphans"),
     "delta": ("vacuum",),
 }
 
 
+class FoundNothing(NamedTuple):
+    """When an operation began that found nothing to do, and the hash of its policy."""
+
+    began_ms: int
+    policy_hash: str
+
+
 class Past(NamedTuple):
-    """What earlier runs did with one operation of a table. `due_since_ms`: since when it waits; None if it does not."""
+    """What earlier runs did with one operation of a table. `due_since_ms`: since when it waits; None if it does not.
+
+    `found_nothing` is the last time that it looked and found nothing to do; None if it did something since.
+    """
 
     due_since_ms: int | None = None
     done_ms: int | None = None
     conflicts: int = 0
     conflict_ms: int = 0
+    found_nothing: FoundNothing | None = None
 
 
 class TableState(NamedTuple):
@@ -86,10 +99,14 @@ class Skipped(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """`work` is in the order in which it starts; the operations of one table follow each other in `ORDER`."""
+    """`work` is in the order in which it starts; the operations of one table follow each other in `ORDER`.
+
+    `skipped` waits for a later run. `idle` does not: it would find nothing again.
+    """
 
     work: Sequence[Work]
     skipped: Sequence[Skipped]
+    idle: Sequence[Skipped] = ()
 
 
 def plan_of(
@@ -105,6 +122,7 @@ def plan_of(
     A dry plan contains the tables whose policy only reports.
     """
     skipped: list[Skipped] = []
+    idle: list[Skipped] = []
     candidates: list[tuple[Work, TableState]] = []
     for state in states:
         if refusal := _refusal(state, now_ms, is_dry=is_dry):
@@ -112,7 +130,9 @@ def plan_of(
             continue
         for need in _due(state, now_ms):
             past = state.past.get(need.operation, Past())
-            if not state.is_requested and (reason := _backoff(past, now_ms)):
+            if _finds_nothing(state, past):
+                idle.append(Skipped(state.health, need.operation, _IDLE))
+            elif not state.is_requested and (reason := _backoff(past, now_ms)):
                 skipped.append(Skipped(state.health, need.operation, reason))
             else:
                 work = _work(state, need, past, now_ms, bytes_per_task_second)
@@ -126,7 +146,7 @@ def plan_of(
         else:
             budgets.take(work, state)
             chosen.append(work)
-    return Plan(_grouped(chosen), skipped)
+    return Plan(_grouped(chosen), skipped, tuple(idle))
 
 
 def _refusal(state: TableState, now_ms: int, *, is_dry: bool) -> str:
@@ -155,6 +175,14 @@ def _due(state: TableState, now_ms: int) -> Iterator[Need]:
             files = state.health.data_files or 0
             cost = (files + 1) * OPEN_COST_BYTES if operation == "statistics" else OPEN_COST_BYTES
             yield Need(operation, last, float(OPEN_COST_BYTES), float(cost))
+
+
+def _finds_nothing(state: TableState, past: Past) -> bool:
+    """Whether an operation found nothing, and neither its table nor its policy has changed since."""
+    found, last_ms = past.found_nothing, state.health.last_commit_ms
+    if state.is_requested or found is None or last_ms is None or last_ms > found.began_ms:
+        return False
+    return found.policy_hash == policy_hash(state.merged)
 
 
 def _backoff(past: Past, now_ms: int) -> str:

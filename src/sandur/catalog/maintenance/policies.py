@@ -5,6 +5,7 @@ of a table is merged field by field: the nearest scope that names a field decide
 decides it before all scopes. A scope can lock a field: then neither a nearer scope nor a property changes it.
 """
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -266,6 +267,11 @@ def _check_durations(policy: Policy) -> None:
             raise Invalid(f"Invalid policy: {field}: {error}") from error
         if seconds < floor:
             raise Invalid(f"Invalid policy: {field} is {fields[field]}, less than {floor // _DAY_S} days")
+
+
+def policy_hash(merged: MergedPolicy) -> str:
+    """Identifies the values of a policy; scopes that lead to the same values have the same hash."""
+    return hashlib.sha256(msgspec.json.encode(merged.policy, order="deterministic")).hexdigest()[:16]
 
 
 def merged_policy(scopes: Sequence[ScopePolicy], properties: Mapping[str, str] | None = None) -> MergedPolicy:

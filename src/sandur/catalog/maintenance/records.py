@@ -4,7 +4,6 @@ The objects of a run lie in a folder of their own and are never changed. The rec
 begins and again when it ends: a run that died is recognized by the missing end, and the next run settles it.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -15,14 +14,16 @@ from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format
 from sandur.catalog.maintenance.health import Operation, TableHealth
-from sandur.catalog.maintenance.plan import Account, Past, Plan, Skipped, Work, accounts_of
-from sandur.catalog.maintenance.policies import MergedPolicy
+from sandur.catalog.maintenance.plan import Account, FoundNothing, Past, Plan, Skipped, Work, accounts_of
+from sandur.catalog.maintenance.policies import MergedPolicy, policy_hash
 
 State = Literal["planned", "running", "done", "skipped", "conflict", "failed", "cancelled"]
 
 REASON_CHARACTERS_MAX: Final = 1_000
 AT_INTERVALS: Final[frozenset[Operation]] = frozenset({"orphans", "statistics", "vacuum"})
 """Operations that are due by time alone: only for these is it kept when they were done."""
+REWRITING: Final[frozenset[Operation]] = frozenset({"compaction", "deletes", "manifests"})
+"""Operations that find the same as before while neither their table nor its policy changes."""
 
 _DAY_MS: Final = 86_400_000
 _SPEED_MIN: Final = 1 << 20
@@ -47,6 +48,7 @@ UNMEASURED: Final = Measure()
 class OperationResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an operation did to a table.
 
+    `attempts` is 0 if the operation did not look at the table, such as one that a property turned off.
     `files_rewritten` and `bytes_rewritten` were read and replaced, `files_deleted` and `bytes_deleted` are gone from
     the store. `files_found` and `bytes_found` were only noted, as orphans are before they may be deleted. `conflict`
     means that a writer was faster: what of this operation is visible is complete, and the rest is tried again later.
@@ -113,7 +115,10 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PastRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What all runs so far did with one operation of one table."""
+    """What all runs so far did with one operation of one table.
+
+    `nothing_ms` and `nothing_policy`: when it began and found nothing to do, and the hash of its policy then.
+    """
 
     uuid: str
     operation: Operation
@@ -121,9 +126,16 @@ class PastRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     done_ms: int | None = None
     conflicts: int = 0
     conflict_ms: int = 0
+    nothing_ms: int | None = None
+    nothing_policy: str = ""
 
     def past(self) -> Past:
-        return Past(self.due_since_ms, self.done_ms, self.conflicts, self.conflict_ms)
+        nothing = None if self.nothing_ms is None else FoundNothing(self.nothing_ms, self.nothing_policy)
+        return Past(self.due_since_ms, self.done_ms, self.conflicts, self.conflict_ms, nothing)
+
+    def ended(self) -> "PastRecord":
+        """What stays known of it when it neither waits nor fails."""
+        return replace(self, due_since_ms=None, conflicts=0, conflict_ms=0)
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,11 +172,6 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 NO_END: Final = RunEnd(run="", ended_ms=0)
 """What a run knows that is the first of its workspace."""
-
-
-def policy_hash(merged: MergedPolicy) -> str:
-    """Identifies the values of a policy; scopes that lead to the same values have the same hash."""
-    return hashlib.sha256(msgspec.json.encode(merged.policy, order="deterministic")).hexdigest()[:16]
 
 
 def planned_records(plan: Plan, policies: Mapping[str, MergedPolicy], run: str) -> tuple[OperationRecord, ...]:
@@ -248,7 +255,7 @@ def _with_waiting(
             due_ms = plan.started_ms if past.due_since_ms is None else past.due_since_ms
             pasts[uuid, operation] = replace(past, due_since_ms=due_ms)
         elif uuid in seen:  # It was looked at, and needs this no more: nothing is left to fail.
-            pasts[uuid, operation] = PastRecord(uuid=uuid, operation=operation, done_ms=past.done_ms)
+            pasts[uuid, operation] = past.ended()
     return pasts
 
 
@@ -267,6 +274,10 @@ def _past_after(found: PastRecord | None, record: OperationRecord) -> PastRecord
     """A failure waits as long as a conflict: the same work would fail again."""
     past = found or PastRecord(uuid=record.uuid, operation=record.operation)
     match record.state:
+        case "skipped" if not record.attempts:
+            return past.ended()
+        case "skipped" if record.operation in REWRITING:
+            return replace(past.ended(), nothing_ms=record.started_ms, nothing_policy=record.policy_hash)
         case "done" | "skipped":
             done_ms = record.ended_ms if record.operation in AT_INTERVALS else None
             return PastRecord(uuid=past.uuid, operation=past.operation, done_ms=done_ms)

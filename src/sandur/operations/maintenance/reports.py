@@ -100,7 +100,7 @@ def _operation_row(record: OperationRecord) -> Mapping[str, Any]:
 
 
 def plan_rows(plan: Plan) -> Sequence[Mapping[str, Any]]:
-    """The work in its order, then what is skipped."""
+    """The work in its order, then what is skipped, then what would find nothing."""
     work = [
         {
             **_table(one.health),
@@ -115,7 +115,10 @@ def plan_rows(plan: Plan) -> Sequence[Mapping[str, Any]]:
     ]
     return [
         *work,
-        *({**_table(one.health), "operation": one.operation or "", "skipped": one.reason} for one in plan.skipped),
+        *(
+            {**_table(one.health), "operation": one.operation or "", "skipped": one.reason}
+            for one in (*plan.skipped, *plan.idle)
+        ),
     ]
 
 

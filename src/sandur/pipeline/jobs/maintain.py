@@ -192,7 +192,7 @@ class _Performer:
         properties = blocking.wait(current_properties(blocking.lake, health))
         policy = with_properties(work.merged, properties).policy
         if refusal := _turned_off(work, policy, operation):
-            return OperationResult(state="skipped", reason=refusal)
+            return OperationResult(state="skipped", reason=refusal, attempts=0)
         if operation == "vacuum":
             return vacuum(self._removal, health, policy)
         if operation == "orphans":

@@ -174,11 +174,12 @@ class Runner:
 
     def _outcome(self, error: Exception) -> OperationResult:
         state: State
+        attempts = 1
         match error:
             case Unsettled():
                 state, reason = "running", _short(error)
             case NotFound():
-                state, reason = "skipped", f"the table is gone: {error}"
+                state, reason, attempts = "skipped", f"the table is gone: {error}", 0
             case Conflict():
                 state, reason = "conflict", str(error)
             case _ if not isinstance(error, SPARK_ERRORS):
@@ -187,7 +188,7 @@ class Runner:
                 state, reason = "cancelled", "the run was cancelled"
             case _:
                 state, reason = "conflict" if is_conflict(error) else "failed", _short(error)
-        return OperationResult(state=state, reason=reason)
+        return OperationResult(state=state, reason=reason, attempts=attempts)
 
 
 def _short(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from sandur.catalog.maintenance.health import TableHealth
 from sandur.catalog.maintenance.policies import Compaction
 from sandur.catalog.maintenance.records import (
+    REWRITING,
     Measure,
     OperationRecord,
     OperationResult,
@@ -32,7 +33,6 @@ from sandur.pipeline.maintenance.evidence import (
     rows_differ,
 )
 
-_REWRITING = frozenset({"compaction", "deletes", "manifests"})
 _NOTHING = "its run died before it committed; nothing of it is visible"
 _COMPLETE = "its run died after {} commits, which are complete"
 _CHECKPOINT = "its run died after the checkpoint was written"
@@ -73,7 +73,7 @@ async def _settled_result(lake: Lake, begun: OperationRecord, application: str) 
     try:
         if begun.format == "delta":
             return await _settled_delta(lake, begun, health)
-        if begun.operation in _REWRITING:
+        if begun.operation in REWRITING:
             return await _settled_rewrite(lake, begun, health, application)
     except SandurError as error:
         return OperationResult(state="failed", reason=f"its run died, and the table cannot be read: {error}")
