@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from sandur.catalog.maintenance.health import Operation, TableHealth
 from sandur.catalog.maintenance.policies import merged_policy
 from sandur.catalog.maintenance.records import OperationRecord, OperationResult
+from sandur.clock import Clock
 from sandur.errors import Conflict, NotFound, Unavailable
 from sandur.operations.maintenance.runs import RunRecords, list_runs
 from sandur.pipeline.blocking_lake import BlockingLake
@@ -83,7 +84,9 @@ class Performed:
 
 
 class Case:
-    def __init__(self, folder: Path, performed: Perform, engine: FakeEngine | None = None) -> None:
+    def __init__(
+        self, folder: Path, performed: Perform, engine: FakeEngine | None = None, clock: Clock | None = None
+    ) -> None:
         self.settings = Settings(store=str(folder), fsync="never")
         self.engine = engine or FakeEngine()
         self.fenced = False
@@ -92,7 +95,7 @@ class Case:
             self.engine,  # type: ignore[arg-type]  # The runner uses only what the fake has.
             "run",
             performed,
-            open_lake=lambda: BlockingLake(self.settings),
+            open_lake=lambda: BlockingLake(self.settings, clock=clock),
             check_fence=self._check,
             on_progress=lambda *progress: self.progress.append(progress),
         )
@@ -106,18 +109,20 @@ def _states(records: object) -> dict[tuple[str, str], str]:
     return {(one.name, one.operation): one.state for one in records}  # type: ignore[attr-defined]
 
 
-def test_a_table_with_a_conflict_ends_there_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_table_with_a_conflict_or_an_odd_error_ends_there_and_the_others_go_on(tmp_path: Path) -> None:
     performed = Performed(
         a_compaction=OperationResult(state="conflict", reason="a writer was faster"),
         b_manifests=Unavailable("the store is down"),
         c_compaction=NotFound("it was dropped", subject="table"),
+        e_compaction=ValueError("Exceeds the limit for integer string conversion"),
     )
     case = Case(tmp_path, performed)
 
-    ended = case.runner.run([_table(name, 3 * place) for place, name in enumerate("abcd")], threads=2)
+    ended = case.runner.run([_table(name, 3 * place) for place, name in enumerate("aebcd")], threads=2)
 
     assert _states(ended) == {
         ("a", "compaction"): "conflict",
+        ("e", "compaction"): "failed",
         ("b", "compaction"): "done",
         ("b", "manifests"): "failed",
         ("c", "compaction"): "skipped",

@@ -8,7 +8,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from sandur.catalog.maintenance.health import Operation, TableHealth, is_enabled
-from sandur.catalog.maintenance.policies import Policy, with_properties
+from sandur.catalog.maintenance.policies import Policy, is_open, with_properties
 from sandur.catalog.maintenance.records import (
     OperationRecord,
     OperationResult,
@@ -191,8 +191,8 @@ class _Performer:
         # The health is hours old: what a writer has set since then counts.
         properties = blocking.wait(current_properties(blocking.lake, health))
         policy = with_properties(work.merged, properties).policy
-        if refusal := _turned_off(work, policy, operation):
-            return OperationResult(state="skipped", reason=refusal, attempts=0)
+        if refused := _refused(work, policy, operation, blocking.lake.clock.now_ms()):
+            return refused
         if operation == "vacuum":
             return vacuum(self._removal, health, policy)
         if operation == "orphans":
@@ -217,6 +217,15 @@ class _Performer:
             return why_files_stay(self._removal, health, location)
 
 
+def _refused(work: TableWork, policy: Policy, operation: Operation, now_ms: int) -> OperationResult | None:
+    """The result of an operation that may not begin now; None if it may."""
+    if reason := _turned_off(work, policy, operation):
+        return OperationResult(state="skipped", reason=reason, attempts=0)
+    if work.obeys_window and not is_open(policy.window, now_ms):
+        return OperationResult(state="cancelled", reason=f"the window {policy.window} UTC closed", attempts=0)
+    return None
+
+
 def _turned_off(work: TableWork, policy: Policy, operation: Operation) -> str:
     """Why the properties that the table has now forbid what was planned; empty if they do not."""
     if policy.mode == "report" and work.merged.policy.mode == "run":
@@ -235,6 +244,7 @@ def _tables(planned: PlannedRun, plan: RunPlan) -> Sequence[TableWork]:
             planned.states[uuid].merged,
             records,
             {operation: past.conflicts for operation, past in planned.states[uuid].past.items()},
+            obeys_window=planned.states[uuid].obeys("window"),
         )
         for uuid, records in found.items()
     ]

@@ -26,12 +26,13 @@ _TEXT_MAX: Final = 500
 
 
 class TableWork(NamedTuple):
-    """Everything that a run does to one table."""
+    """Everything that a run does to one table. `obeys_window`: no request of a person takes the window's place."""
 
     health: TableHealth
     merged: MergedPolicy
     records: Sequence[OperationRecord]
     conflicts: Mapping[Operation, int] = {}
+    obeys_window: bool = True
 
 
 class Perform(Protocol):
