@@ -1,7 +1,7 @@
 """The health of tables as it was published last, and the order in which maintenance would help them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -23,7 +23,10 @@ from sandur.storage.cell import gather_all, gather_in_batches
 
 TABLES_MAX: Final = 1_000
 """The most tables of an answer: those that a plan would help most."""
+LOOKED_AT_MAX: Final = 20_000
+"""The most rows whose table is looked at for one answer: the caller may see few of them."""
 
+_PAGE_ROWS: Final = 1_000
 _CHECKS_AT_ONCE: Final = 64
 _NAMED: Final = ("catalog", "namespace", "name", "uuid")
 _COLUMNS: Final = (*MEASURED, "blocked", "mode", "benefit", "needs_json", "policy_json")
@@ -47,7 +50,7 @@ class HealthRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class HealthReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`published_ms` is 0 if nothing was published yet. `is_cut`: more tables need something."""
+    """`published_ms` is 0 if nothing was published yet. `is_cut`: more tables need something, or may do so."""
 
     published_ms: int
     rows: Sequence[HealthRow]
@@ -66,23 +69,44 @@ async def load_table_health(lake: Lake, *, worst: int) -> HealthReport:
     table = await published.table(manifest, "table_health", _COLUMNS)
     found = [row for row in table.to_pylist() if row["needs_json"] != "[]" or row["blocked"]]
     found.sort(key=lambda row: (-(row["benefit"] or 0.0), row["catalog"], row["namespace"], row["name"]))
-    candidates = found[:TABLES_MAX]
-    authority = await read_authority(lake)
-    shown = await visible_rows(lake, authority, candidates)
+    shown = await first_visible(lake, await read_authority(lake), found, TABLES_MAX)
     now_ms = lake.clock.now_ms()
     not_due = dict.fromkeys(_BY_INTERVAL, Past(done_ms=now_ms + 1))  # Also if its interval is zero.
-    states = [state_of(row, scopes.of(row), not_due) for row in shown]
+    states = [state_of(row, scopes.of(row), not_due) for row in shown.rows]
     modes = {state.health.uuid: state.merged.policy.mode for state in states}
     rows = list(_rows(plan_of(states, now_ms=now_ms, is_dry=True), modes))
-    is_cut = len(rows) > worst or len(found) > len(candidates)
-    return HealthReport(published_ms=manifest.published_ms, rows=rows[:worst], is_cut=is_cut)
+    return HealthReport(published_ms=manifest.published_ms, rows=rows[:worst], is_cut=len(rows) > worst or shown.is_cut)
+
+
+class VisibleRows(NamedTuple):
+    """The first rows that a caller may see. `is_cut`: there are more, or not all rows were looked at."""
+
+    rows: Sequence[Mapping[str, Any]]
+    is_cut: bool
+
+
+async def first_visible(
+    lake: Lake, authority: Authority | None, rows: Sequence[Mapping[str, Any]], wanted: int
+) -> VisibleRows:
+    """The first `wanted` rows whose table the caller may see, of as many rows as are looked at for one answer."""
+    sight = Sight(lake, authority)
+    found: list[Mapping[str, Any]] = []
+    looked_at = rows[:LOOKED_AT_MAX]
+    for start in range(0, len(looked_at), _PAGE_ROWS):
+        found += await _seen(sight, looked_at[start : start + _PAGE_ROWS])
+        if len(found) > wanted:
+            break
+    return VisibleRows(found[:wanted], len(found) > wanted or len(rows) > len(looked_at))
 
 
 async def visible_rows(
     lake: Lake, authority: Authority | None, rows: Sequence[Mapping[str, Any]]
 ) -> Sequence[Mapping[str, Any]]:
     """Those rows whose table the caller may see; a row has `catalog`, `namespace`, `name` and `uuid`."""
-    sight = Sight(lake, authority)
+    return await _seen(Sight(lake, authority), rows)
+
+
+async def _seen(sight: Sight, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     visible = await gather_in_batches(
         rows, lambda row: sight.sees(*(row[name] for name in _NAMED)), at_once=_CHECKS_AT_ONCE
     )

@@ -15,7 +15,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.maintenance.planning import is_in, plan_run
 from sandur.operations.maintenance.requests import list_requests
 from sandur.operations.maintenance.runs import RunListing, RunRecords, list_runs
-from sandur.operations.table_health import visible_rows
+from sandur.operations.table_health import first_visible, visible_rows
 
 ROWS_MAX: Final = 1_000
 """The most rows of an answer."""
@@ -24,7 +24,10 @@ _NAMED: Final = ("catalog", "namespace", "name", "uuid", "format")
 
 
 class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`published_ms` is when the health was published that the plan is made of; 0 if it never was."""
+    """`published_ms` is when the health was published that the plan is made of; 0 if it never was.
+
+    `is_cut`: there are more rows, or not all were looked at.
+    """
 
     published_ms: int
     rows: Sequence[Mapping[str, Any]]
@@ -45,11 +48,8 @@ async def load_plan(lake: Lake, *, within: str = "", limit: int = ROWS_MAX) -> P
     """
     await authorize_metastore(lake)
     planned = await plan_run(lake, within=within)
-    rows = plan_rows(planned.plan)
-    shown = await visible_rows(lake, await read_authority(lake), rows[:ROWS_MAX])
-    return PlanReport(
-        published_ms=planned.published_ms, rows=shown[:limit], is_cut=len(rows) > ROWS_MAX or len(shown) > limit
-    )
+    shown = await first_visible(lake, await read_authority(lake), plan_rows(planned.plan), limit)
+    return PlanReport(published_ms=planned.published_ms, rows=shown.rows, is_cut=shown.is_cut)
 
 
 async def load_request_plan(lake: Lake, identifier: Identifier) -> PlanReport:
