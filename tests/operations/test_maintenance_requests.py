@@ -78,6 +78,29 @@ async def test_a_repeated_request_acts_once_also_after_a_run_took_it(cluster: Cl
     assert (await state_of(lake)).state == "done"
 
 
+async def test_requests_beyond_the_limit_of_a_run_are_taken_up_by_later_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are over stay in the store for a time, and take no place of those that wait."""
+    monkeypatch.setattr("sandur.operations.maintenance.requests.REQUESTS_MAX", 3)
+    cluster = await Cluster.with_catalog()
+    lake = cluster.server()
+    asked = []
+    for number in range(8):
+        await create(lake, f"t{number}")
+        cluster.clock.advance(1)
+        asked.append(await request_maintenance(lake, identifier_of(f"t{number}"), request(f"request {number}")))
+
+    taken = []
+    for _ in range(3):
+        opened = [one for one in await list_requests(lake) if one.is_open]
+        await change_requests(lake, opened, _done)
+        taken.append([one.name for one in opened])
+
+    assert taken == [["t2", "t1", "t0"], ["t5", "t4", "t3"], ["t7", "t6"]]
+    left = [await request_cell(lake, one.uuid).read() for one in asked]
+    assert {held.value.state for held in left if held} == {"done"}
+    assert len(await list_requests(lake)) == 3
+
+
 async def test_what_is_no_table_of_users_cannot_be_requested(cluster: Cluster) -> None:
     lake = cluster.server()
 

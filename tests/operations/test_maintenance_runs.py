@@ -19,7 +19,7 @@ from sandur.catalog.maintenance.records import (
     ended_record,
 )
 from sandur.catalog.records import DeltaTable
-from sandur.errors import Unavailable
+from sandur.errors import NotFound, Unavailable
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.delta.publishing import have_same_actions, publish_commits, published_location, staged_location
 from sandur.operations.delta.tables import find_by_id
@@ -27,6 +27,9 @@ from sandur.operations.lake import Lake
 from sandur.operations.maintenance.reports import load_operations, load_plan
 from sandur.operations.maintenance.runs import RunRecords, last_end, list_runs, remove_runs
 from sandur.operations.tables.commit import commit_table
+from sandur.operations.tables.drop import drop_name
+from sandur.operations.tables.names import resolve_name
+from sandur.operations.tables.register import register_table
 from sandur.pipeline.maintenance import iceberg
 from sandur.pipeline.maintenance.evidence import (
     compacted,
@@ -41,11 +44,13 @@ from sandur.pipeline.maintenance.settle import settle_runs
 from tests.operations.delta_requests import add, create_managed, publish, write_staged
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
+    NAMESPACE,
     TIMESTAMP_MS,
     commit,
     content,
     create,
     identifier_of,
+    load,
     request,
     set_up_catalog,
     snapshot,
@@ -217,6 +222,39 @@ async def test_a_rewrite_with_other_rows_is_rolled_back_unless_a_writer_followed
     assert rewrites_of(frozenset({1}), metadata, "others") == rewrites_of(frozenset({1, 2}), metadata, "us") == []
     assert (done, again) == ("rolled back", "a writer has committed since: roll back by hand")
     assert (await load_metadata(lake, health)).current_snapshot_id == 1
+
+
+async def test_a_rollback_keeps_what_the_main_branch_says_about_its_snapshots(lake: Lake) -> None:
+    health = await _rewritten(lake, NINE_ROWS)
+    kept = {"min-snapshots-to-keep": 7, "max-snapshot-age-ms": 8_000}
+    main = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": 2, **kept}
+    await commit_table(lake, ORDERS, commit(main), request("keep"))
+
+    done = await roll_back(lake, health, rewrites_of(frozenset({1}), await load_metadata(lake, health), "us"), "run")
+
+    found = (await load_metadata(lake, health)).refs["main"]
+    assert done == "rolled back"
+    assert (found.snapshot_id, found.min_snapshots_to_keep, found.max_snapshot_age_ms) == (1, 7, 8_000)
+
+
+async def test_a_table_that_was_registered_again_is_maintained_under_its_new_id(lake: Lake) -> None:
+    """Its metadata keeps the id that it was created with."""
+    old = await _rewritten(lake, NINE_ROWS)
+    location = (await load(lake, ORDERS)).metadata_location or ""
+    await drop_name(lake, ORDERS, kind="table", purge=False, request=request("drop"))
+    await lake.background.drain()
+    await register_table(lake, NAMESPACE, "orders", location, request=request("again"))
+    found = await resolve_name(lake, ORDERS)
+    assert found
+    health = replace(old, uuid=found.uuid)
+
+    metadata = await load_metadata(lake, health)
+    done = await roll_back(lake, health, rewrites_of(frozenset({1}), metadata, "us"), "run")
+
+    assert metadata.table_uuid == old.uuid != found.uuid
+    assert done == "rolled back"
+    with pytest.raises(NotFound, match="another table has this name now"):
+        await load_metadata(lake, old)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """`health` measures every table of both formats, and says what its policy would do."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,11 @@ from sandur.pipeline.tables import TABLE_HEALTH
 from sandur.splicing import INT64_MAX
 from sandur.storage.contract import ABSENT
 from tests.operations.delta_requests import create_managed
+from tests.operations.janitor_runs import Cluster
 from tests.operations.lakes import make_lake
+from tests.operations.requests import NAMESPACE, content, create
+from tests.operations.requests import identifier_of as named
+from tests.operations.table_files import TableWithFiles, add_snapshot, avro, current_location
 from tests.pipeline.world import World, identifier_of
 from tests.server.process import server_process
 
@@ -119,6 +123,12 @@ def test_a_manifest_whose_files_are_all_deleted_is_measured(world: World, spark:
     assert (row["blocked"], row["data_files"], row["small_files"]) == ("", 5, 5)
 
 
+def _unmeasured_row(**fields: object) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(column.name for column in TABLE_HEALTH.columns)
+    row |= dict.fromkeys(("properties_json", "problem", "summary_json", "snapshots_json", "refs_json"))
+    return row | dict.fromkeys(("file_count", "size_bytes")) | {"catalog": "main", "name": "t"} | fields
+
+
 async def test_numbers_that_do_not_fit_block_their_table_and_no_other() -> None:
     """Writers choose the sizes of files in a Delta log. Their sum must not end the job for all tables."""
     lake = make_lake()
@@ -127,13 +137,58 @@ async def test_numbers_that_do_not_fit_block_their_table_and_no_other() -> None:
     adds = [{"add": {"path": path, "size": INT64_MAX}} for path in ("a", "b")]
     lines = b"\n".join(msgspec.json.encode(one) for one in adds)
     await lake.locations.create(published_location(table, 0), lines)
-    row: dict[str, Any] = dict.fromkeys(column.name for column in TABLE_HEALTH.columns)
-    row |= {"uuid": "u", "catalog": "main", "namespace": "sales", "name": "t", "format": "delta"}
-    row |= dict.fromkeys(("properties_json", "problem", "summary_json", "snapshots_json", "refs_json"))
-    row |= dict.fromkeys(("file_count", "size_bytes"))
+    row = _unmeasured_row(uuid="u", namespace="sales", format="delta")
 
     measured = await measured_row(lake, row, Scopes(None, {}, {}, {}, "main"), 1_000)
     shaped = shaped_batch(TABLE_HEALTH, [measured])
 
     assert measured["blocked"] == "cannot be read: data_bytes has more than 64 bits"
     assert shaped.num_rows == 1
+
+
+def _partitioned_manifest(values: Sequence[object], kind: str) -> bytes:
+    """A manifest with a file of ten bytes in each partition."""
+    partition = {"name": "p", "type": ["null", kind], "field-id": 1_000}
+    fields = [
+        {"name": "content", "type": "int"},
+        {"name": "file_path", "type": "string"},
+        {"name": "file_format", "type": "string"},
+        {"name": "partition", "type": {"type": "record", "name": "r102", "fields": [partition]}},
+        *({"name": name, "type": "long"} for name in ("record_count", "file_size_in_bytes")),
+    ]
+    file = {"content": 0, "file_path": "x", "file_format": "PARQUET", "record_count": 1, "file_size_in_bytes": 10}
+    data_file = {"type": "record", "name": "r2", "fields": fields}
+    entry = [{"name": "status", "type": "int"}, {"name": "data_file", "type": data_file}]
+    entries = [{"status": 1, "data_file": {**file, "partition": {"p": one}}} for one in values]
+    return avro({"type": "record", "name": "manifest_entry", "fields": entry}, entries)
+
+
+def _listed_manifests(*paths: str) -> bytes:
+    kinds = {"manifest_path": "string"} | dict.fromkeys(("partition_spec_id", "content", "added_files_count"), "int")
+    kinds |= dict.fromkeys(("existing_files_count", "deleted_files_count"), "int")
+    longs = ("manifest_length", "sequence_number", "min_sequence_number", "added_snapshot_id")
+    kinds |= dict.fromkeys((*longs, "added_rows_count", "existing_rows_count", "deleted_rows_count"), "long")
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    numbers = {name: 0 for name, kind in kinds.items() if kind != "string"} | {"added_files_count": 6}
+    rows = [{**numbers, "manifest_path": path, "manifest_length": 100} for path in paths]
+    return avro({"type": "record", "name": "manifest_file", "fields": fields}, rows)
+
+
+async def test_manifests_whose_partitions_have_different_types_block_their_table_and_no_other() -> None:
+    cluster = await Cluster.with_catalog()
+    lake = cluster.server()
+    made = await create(lake, "t", NAMESPACE)
+    table = TableWithFiles(named("t"), made.table_uuid, content(made)["location"])
+    values: Mapping[str, Sequence[object]] = {"string": list("abcdef"), "int": list(range(6))}
+    for kind, some in values.items():
+        await lake.locations.create(table.at(f"metadata/{kind}.avro"), _partitioned_manifest(some, kind))
+    listed = table.at("metadata/snap-1.avro")
+    paths = [table.at(f"metadata/{kind}.avro") for kind in values]
+    await lake.locations.create(listed, _listed_manifests(*paths))
+    await add_snapshot(lake, table, 1, listed)
+    where = {"uuid": table.uuid, "namespace": "a", "metadata_location": await current_location(lake, table)}
+    row = _unmeasured_row(**where, format="iceberg", file_count=12, size_bytes=120)
+
+    measured = await measured_row(lake, row, Scopes(None, {}, {}, {}, "main"), 1_000)
+
+    assert measured["blocked"].startswith("cannot be read: manifests of one spec have partitions of different types")

@@ -374,3 +374,28 @@ async def test_tenants_do_not_see_each_other(client: httpx.AsyncClient) -> None:
     assert (await client.get("/v1/namespaces/ns/tables", headers=other)).json()["identifiers"] == []
     assert (await client.get(TABLE, headers={"X-Sandur-Workspace": "other"})).status_code == 404
     assert (await client.get(TABLE, headers={"X-Sandur-Tenant": "a/b"})).status_code == 400
+
+
+async def test_an_expiry_never_takes_a_tag_with_it_that_its_client_did_not_know(client: httpx.AsyncClient) -> None:
+    """A client expires snapshots that no branch or tag named when it loaded the table."""
+    for number in (1, 2):
+        parent = number - 1 or None
+        metadata = (await loaded(client))["metadata"]
+        made = await client.post(TABLE, json=add_snapshot(metadata, snapshot_id=number, parent=parent, number=number))
+        assert made.status_code == 200, made.text
+    tag = {"action": "set-snapshot-ref", "ref-name": "audit", "type": "tag", "snapshot-id": 1}
+    assert (await client.post(TABLE, json={"requirements": [], "updates": [tag]})).status_code == 200
+    before = await loaded(client)
+    expiry = {"action": "remove-snapshots", "snapshot-ids": [1]}
+
+    refused = await client.post(TABLE, json={"requirements": [], "updates": [expiry]})
+    unchanged = await loaded(client)
+    removal = {"action": "remove-snapshot-ref", "ref-name": "audit"}
+    accepted = await client.post(TABLE, json={"requirements": [], "updates": [removal, expiry]})
+
+    assert (refused.status_code, refused.json()["error"]["type"]) == (409, "CommitFailedException")
+    assert "branch or tag audit names it" in refused.json()["error"]["message"]
+    assert unchanged == before
+    assert accepted.status_code == 200
+    after = accepted.json()["metadata"]
+    assert ([one["snapshot-id"] for one in after["snapshots"]], list(after["refs"])) == ([2], ["main"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sandur.errors import BadRequest
-from sandur.settings import OidcSettings, Settings, load_settings, seconds_of, setting_keys
+from sandur.settings import OidcSettings, Settings, duration_of, load_settings, seconds_of, setting_keys
 
 
 def test_every_setting_has_a_default() -> None:
@@ -93,6 +93,15 @@ def test_every_key_is_reachable_from_the_environment() -> None:
 def test_a_duration_is_parsed_as_iso_8601(text: str, seconds: int) -> None:
     assert load_settings(flags={"stage_ttl": text}).stage_ttl == text
     assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "PT0S"), (999_999, "PT999999S"), (1_000_000, "P12D"), (14 * 86_400, "P14D"), (10**30, "P999999D")],
+)
+def test_a_duration_of_many_seconds_is_rounded_up_to_whole_days(seconds: int, text: str) -> None:
+    assert duration_of(seconds) == text
+    assert seconds_of(text) >= min(seconds, 999_999 * 86_400)
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1H", "PT1H\n", "P1D T1H", "PT-1H", "PT1.5H", "P1Y", "PT1H1H"])

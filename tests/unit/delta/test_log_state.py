@@ -126,7 +126,9 @@ def test_the_retention_of_a_table_is_an_interval(text: str, expected: int) -> No
     assert retention_ms({}) is None
 
 
-@pytest.mark.parametrize("text", ["", "interval", "interval many days", "interval 1 month", "interval 7"])
+@pytest.mark.parametrize(
+    "text", ["", "interval", "interval many days", "interval 1 month", "interval 7", f"interval {'9' * 5_000} days"]
+)
 def test_a_retention_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(Invalid, match="it is not an interval"):
         retention_ms({"delta.deletedFileRetentionDuration": text})

@@ -131,6 +131,26 @@ def test_a_budget_is_shared_by_the_tables_of_the_scope_that_sets_it() -> None:
     assert len(_reasons(plan)) == 9
 
 
+@pytest.mark.parametrize(
+    ("properties", "held_back"),
+    [
+        ({"maintenance.budget.bytes_per_day": f"{1_000 * _MIB}"}, ["t0"]),
+        ({"maintenance.budget.tables_per_run": "1"}, []),
+    ],
+)
+def test_a_budget_that_a_property_sets_belongs_to_its_table_alone(
+    properties: dict[str, str], held_back: list[str]
+) -> None:
+    merged = merged_policy([ScopePolicy("workspace", {"mode": "run", "orphans": {"enabled": False}})], properties)
+    states = [TableState(_health(n), merged) for n in range(3)]
+
+    plan = _plan(states)
+    later = _plan(states, spent=dict(accounts_of(plan.work[0], merged)))
+
+    assert [one.health.name for one in plan.work] == ["t0", "t1", "t2"]
+    assert [one.health.name for one in later.skipped] == held_back
+
+
 def test_work_larger_than_a_day_of_budget_runs_on_a_day_of_which_nothing_is_spent() -> None:
     state = _state(_health(), budget={"bytes_per_day": _MIB})
     account = ("budget.bytes_per_day", "workspace")

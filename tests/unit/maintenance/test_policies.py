@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from sandur.catalog.maintenance.health import is_enabled
+from sandur.catalog.maintenance.measures import Reference, SnapshotAge, kept_snapshots
 from sandur.catalog.maintenance.policies import (
     DEFAULT,
     ScopePolicy,
@@ -14,8 +16,11 @@ from sandur.catalog.maintenance.policies import (
     with_properties,
 )
 from sandur.errors import Invalid
+from sandur.settings import seconds_of
 
 _HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
+_NOW_MS = 100_000 * _DAY_MS
 
 
 def _origin(scopes: list[ScopePolicy], field: str, properties: dict[str, str] | None = None) -> tuple[object, str, str]:
@@ -74,12 +79,39 @@ def test_a_locked_field_is_changed_by_nothing_below() -> None:
     )
 
 
-def test_gc_enabled_false_turns_every_deletion_off() -> None:
-    policy = merged_policy([], {"gc.enabled": "FALSE"}).policy
+@pytest.mark.parametrize("text", ["FALSE", "no", "0", "off", "false ", ""])
+def test_every_gc_enabled_but_true_turns_every_deletion_off(text: str) -> None:
+    """Iceberg's Java library reads every other text as false."""
+    policy = merged_policy([], {"gc.enabled": text}).policy
 
     assert not policy.snapshots.enabled
     assert not policy.orphans.enabled
+    assert not is_enabled("vacuum", policy)
     assert policy.compaction.enabled
+    assert merged_policy([], {"gc.enabled": "TRUE"}).policy == DEFAULT
+
+
+@pytest.mark.parametrize("days", [2, 11, 12, 14, 30, 365, 36_500])
+def test_a_table_keeps_its_snapshots_as_long_as_its_property_says(days: int) -> None:
+    policy = merged_policy([], {"history.expire.max-snapshot-age-ms": str(days * _DAY_MS)}).policy
+    younger, older = _NOW_MS - days * _DAY_MS + _HOUR_MS, _NOW_MS - days * _DAY_MS - _HOUR_MS
+    snapshots = [
+        SnapshotAge(snapshot_id=number, committed_ms=at_ms, parent_id=number - 1 or None)
+        for number, at_ms in enumerate([older - 2 * _DAY_MS, older - _DAY_MS, younger, younger + 1], start=1)
+    ]
+    main = Reference(name="main", is_branch=True, snapshot_id=4)
+
+    kept = kept_snapshots(snapshots, [main], policy.snapshots, now_ms=_NOW_MS)
+
+    assert kept == {3, 4}
+    assert seconds_of(policy.snapshots.max_age) == days * 86_400
+
+
+@pytest.mark.parametrize("text", ["9" * 30, "9" * 5_000])
+def test_an_age_of_too_many_digits_never_shortens_the_age_of_a_table(text: str) -> None:
+    policy = merged_policy([], {"history.expire.max-snapshot-age-ms": text}).policy
+
+    assert seconds_of(policy.snapshots.max_age) >= seconds_of(DEFAULT.snapshots.max_age)
 
 
 @pytest.mark.parametrize(
