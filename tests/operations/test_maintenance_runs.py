@@ -357,10 +357,10 @@ async def test_a_delta_compaction_is_what_its_own_commits_did_whatever_writers_d
 @pytest.mark.parametrize(
     ("removed", "added", "reason"),
     [
-        ([_file("a", 10), _file("b", 10, 3)], [_file("c", 17)], "its run died after 1 commits, which are complete"),
+        ([_file("a", 10), _file("b", 10, 3)], [_file("c", 17)], "its run ended after 1 commits, which are complete"),
         ([_file("a", 10), _file("b", 10, 3)], [_file("c", 20)], "version 1 replaces 17 rows by 20: restore version 0"),
         ([_file("a", 10)], [_file("c", 10, 1)], "version 1 replaces 10 rows by 9: restore version 0"),
-        ([_file("a", None)], [_file("c", 9)], "its run died after 1 commits, which are complete"),
+        ([_file("a", None)], [_file("c", 9)], "its run ended after 1 commits, which are complete"),
     ],
 )
 async def test_the_rows_of_a_delta_compaction_whose_run_died_are_compared(

@@ -193,7 +193,7 @@ def test_a_run_that_died_is_settled_from_the_table_by_the_next_one(world: World,
     assert report.counts["operations_planned"] == 0  # It backs off for an hour, as after every failure.
     (ended,) = world.wait(died.ended([0]))
     assert (ended.state, ended.settled_by) == ("failed", report.run_id)
-    assert ended.reason == "its run died before it committed; nothing of it is visible"
+    assert ended.reason == "its run ended before it committed; nothing of it is visible"
     assert all(run.is_over for run in world.wait(list_runs(world.lake)))
     assert [row["state"] for row in world.dataset(spark, "maintenance")] == ["failed"]
 

@@ -255,9 +255,9 @@ def test_the_log_shows_what_became_of_an_operation_whose_run_died(
     (before,) = open_world.wait(RunRecords(open_world.lake, "run-00000000").ended([0]))
     after, checkpoint = open_world.wait(RunRecords(open_world.lake, "run-00000001").ended([0, 1]))
     assert (before.state, checkpoint.state) == ("failed", "failed")
-    assert before.reason == "its run died before it committed; nothing of it is visible"
+    assert before.reason == "its run ended before it committed; nothing of it is visible"
     assert (after.state, after.settled_by, after.files_rewritten) == ("done", "run-00000002", 4)
-    assert after.reason == "its run died after 1 commits, which are complete"
+    assert after.reason == "its run ended after 1 commits, which are complete"
     assert (after.after.version, after.after.files) == (done.after.version, 1)
     assert after.before.version == done.before.version
     assert after.bytes_rewritten == done.before.bytes

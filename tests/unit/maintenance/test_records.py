@@ -129,7 +129,7 @@ def test_work_that_found_nothing_is_not_planned_again_while_the_table_and_its_po
 
     for day in range(1, 4):
         plan = _plan(end, now_ms=_NOW + day * _DAY)
-        assert "compaction" not in [one.operation for one in (*plan.work, *plan.skipped)]
+        assert "compaction" not in [one.operation for one in plan.work] + [one.operation for one in plan.skipped]
         assert [(one.operation, one.reason) for one in plan.idle] == [
             ("compaction", "it found nothing to do, and nothing has changed since")
         ]

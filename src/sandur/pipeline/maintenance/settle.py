@@ -1,4 +1,4 @@
-"""Settles the operations of runs that died: the table itself shows what became of them."""
+"""Settles operations whose run died, or could not compare rows: the table itself shows what became of them."""
 
 from collections.abc import Sequence
 
@@ -33,10 +33,10 @@ from sandur.pipeline.maintenance.evidence import (
     rows_differ,
 )
 
-_NOTHING = "its run died before it committed; nothing of it is visible"
-_COMPLETE = "its run died after {} commits, which are complete"
-_CHECKPOINT = "its run died after the checkpoint was written"
-_REPEATED = "its run died; what was done is visible and complete, and the next run does the rest"
+_NOTHING = "its run ended before it committed; nothing of it is visible"
+_COMPLETE = "its run ended after {} commits, which are complete"
+_CHECKPOINT = "its run ended after the checkpoint was written"
+_REPEATED = "its run ended early; what was done is visible and complete, and the next run does the rest"
 
 
 async def settle_runs(lake: Lake, runs: Sequence[RunListing], *, settled_by: str) -> int:
@@ -76,7 +76,7 @@ async def _settled_result(lake: Lake, begun: OperationRecord, application: str) 
         if begun.operation in REWRITING:
             return await _settled_rewrite(lake, begun, health, application)
     except SandurError as error:
-        return OperationResult(state="failed", reason=f"its run died, and the table cannot be read: {error}")
+        return OperationResult(state="failed", reason=f"its run ended early, and the table cannot be read: {error}")
     return OperationResult(state="failed", reason=_REPEATED)
 
 
