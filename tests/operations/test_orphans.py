@@ -19,6 +19,7 @@ from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.register import register_table
 from sandur.operations.tables.views import create_view
 from sandur.operations.transactions.coordinator import commit_transaction
+from tests.fakes.spy_store import SpyStore
 from tests.fakes.yielding_store import YieldingStore
 from tests.operations.claimed_places import migrate
 from tests.operations.delta_requests import create_managed
@@ -344,6 +345,47 @@ async def test_a_table_with_a_shallow_clone_in_delta_is_left_alone() -> None:
     found = await condemn(cluster, table)
 
     assert found.refusal == f"table {clone.uuid} names files of it, as a shallow clone does"
+
+
+async def test_a_run_reads_open_stages_once_and_together() -> None:
+    cluster, table = await with_orphan()
+    for number in range(40):
+        await create_managed(cluster.server(), identifier_of(f"d{number}"))
+        staged = new_table(f"s{number}", stage_create=True)
+        await create_table(cluster.server(), NAMESPACE, staged, request(f"stage {number}"))
+    spy = SpyStore(cluster.store)
+    server = cluster.server(spy)
+    files = IcebergFiles(server)
+
+    costs = []
+    for _ in range(2):
+        spy.reset()
+        assert await files.sharing(table.uuid, table.location) == ""
+        costs.append((len([key for key in spy.keys("get") if "_staged/" in key]), spy.rounds))
+
+    assert [reads for reads, _ in costs] == [80, 0]
+    assert all(rounds < 40 for _, rounds in costs), costs
+
+
+async def test_a_stage_that_was_made_after_the_first_table_of_a_run_counts() -> None:
+    cluster, table = await with_orphan()
+    files = IcebergFiles(cluster.server())
+    server = cluster.server()
+    before = await files.sharing(table.uuid, table.location)
+    await create_table(server, NAMESPACE, new_table("staged", stage_create=True), request("stage"))
+    stage = (await server.store.list(server.layout.stages_folder()))[0]
+    cell = server.stage(*server.layout.parse_stage(stage.key))
+    found = await cell.read()
+    assert found
+
+    elsewhere = await files.sharing(table.uuid, table.location)
+    inside = await cell.swap(replace(found.value, location=f"{table.location}/staged"), expected=found.version)
+    within = await files.sharing(table.uuid, table.location)
+    await cell.empty(expected=inside.version)
+    after = await files.sharing(table.uuid, table.location)
+
+    refusal = "a staged table has a place in, around or at its location"
+    assert (before, elsewhere, within, after) == ("", "", refusal, "")
 
 
 async def test_a_file_that_another_table_takes_over_before_the_deletion_stays() -> None:

@@ -272,6 +272,61 @@ async def test_the_log_of_a_table_is_read_again_only_after_a_commit() -> None:
     assert (found, reads, after) == ([user, "", user], 1, user)
 
 
+async def test_a_clone_that_writes_its_first_commit_during_a_run_counts() -> None:
+    """The record of an external table does not show its commits, not even the first one."""
+    cluster = await Cluster.with_catalog()
+    server = cluster.server()
+    new = NewTable(identifier=D, table_type="EXTERNAL", location=f"{server.area}/main/outside")
+    made = Vacuumed(cluster, await create_external(server, new, request=request("external")))
+    clones = DeltaClones(cluster.server())
+    place = canonical_address("file:/elsewhere/one")
+
+    before = await clones.user_of("other", place)
+    await made.publish(0, PROTOCOL, added("file:/elsewhere/one/x.parquet"))
+    after = await clones.user_of("other", place)
+
+    assert (before, after) == ("", f"table {made.table.uuid} names files of it, as a shallow clone does")
+
+
+async def test_a_managed_clone_is_read_again_only_when_its_record_changed() -> None:
+    made = await Vacuumed.managed(added("file:/elsewhere/one"))
+    spy = SpyStore(made.cluster.store)
+    clones = DeltaClones(made.cluster.server(spy))
+    one, two = (canonical_address(f"file:/elsewhere/{name}") for name in ("one", "two"))
+    user = f"table {made.table.uuid} names files of it, as a shallow clone does"
+
+    first = await clones.user_of("other", one)
+    spy.reset()
+    second = await clones.user_of("other", one)
+    reads = len(spy.keys("get")) + len(spy.keys("get_if_changed"))
+    await made.commit(1, added("file:/elsewhere/two"))
+    third = await clones.user_of("other", two)
+
+    assert (first, second, third) == (user, user, user)
+    assert reads == 0
+
+
+async def test_a_clone_that_is_gone_is_forgotten() -> None:
+    made = await Vacuumed.managed(added("file:/elsewhere/one"))
+    server = made.cluster.server()
+    clones = DeltaClones(server)
+    one = canonical_address("file:/elsewhere/one")
+    cell = server.delta_table(made.table.uuid)
+    record = await cell.read()
+    assert record
+
+    assert await clones.user_of("other", one)
+    killed = await cell.swap(replace(record.value, state="killed"), expected=record.version)
+    ended = await clones.user_of("other", one)
+    await cell.empty(expected=killed.version)
+    gone = await clones.user_of("other", one)
+    await cell.create(record.value)
+    again = await clones.user_of("other", one)
+
+    assert (ended, gone) == ("", "")
+    assert again == f"table {made.table.uuid} names files of it, as a shallow clone does"
+
+
 async def test_a_log_that_names_files_in_another_way_than_the_store_is_left_alone() -> None:
     made = await Vacuumed.managed(added("live"), added("more"))
     await made.write("LIVE", "MORE")

@@ -50,9 +50,11 @@ _OVER: Final = frozenset({"killed", "purging"})
 
 
 class _Clone(NamedTuple):
-    """The files elsewhere that a Delta table names, and what showed its state when they were read."""
+    """The files elsewhere that a Delta table names, and what showed its state when they were read: the version of its
+    record, and the newest file of its log; None if the record shows every change.
+    """
 
-    seen: tuple[Version, tuple[str, str]]
+    seen: tuple[Version, tuple[str, str] | None]
     foreign: tuple[Address, ...]
 
 
@@ -146,6 +148,7 @@ class DeltaClones:
         lake = self._lake
         listed = await list_all(lake.store, lake.layout.delta_tables_folder())
         others = {lake.layout.parse_delta_table(one.key): one.version for one in listed}
+        self._clones = {known: clone for known, clone in self._clones.items() if known in others}
         others.pop(uuid, None)
         found = await gather_in_batches(tuple(others.items()), self._foreign, at_once=_TABLES_AT_ONCE)
         for other, foreign in zip(others, found, strict=True):
@@ -155,23 +158,30 @@ class DeltaClones:
 
     async def _foreign(self, table: tuple[str, Version]) -> Sequence[Address]:
         uuid, version = table
-        if (known := self._clones.get(uuid)) and known.seen == (version, ("", "")):
-            return known.foreign  # A managed table without a commit since: its record did not change.
-        found = await self._lake.delta_table(uuid).read()
-        if found is None or found.value.state in _OVER or found.value.is_ended:
-            return ()
-        if found.value.data_source_format != DELTA or not found.value.location or found.value.kind != "table":
-            return ()
-        # Commits to an external table do not pass the catalog: its record does not show them.
-        is_managed = found.value.table_type == "MANAGED"
-        seen = found.version, ("", "") if is_managed else await _newest_in_log(self._lake, found.value)
         known = self._clones.get(uuid)
+        if known and known.seen == (version, None):
+            return known.foreign
+        found = await self._lake.delta_table(uuid).read()
+        if found is None:
+            return ()
+        # The record of a managed table shows its commits. Those to an external table do not pass the catalog.
+        is_external = _has_log(found.value) and found.value.table_type != "MANAGED"
+        seen = found.version, await _newest_in_log(self._lake, found.value) if is_external else None
         if known and known.seen == seen:
             return known.foreign
-        state = await read_log(self._lake, found.value)
-        foreign = tuple(map(address_around, foreign_files(state))) if state else ()
+        state = await read_log(self._lake, found.value) if _has_log(found.value) else EMPTY
+        if state is None:  # Its first commit may come without a change of the record.
+            return ()
+        foreign = tuple(map(address_around, foreign_files(state)))
         self._clones[uuid] = _Clone(seen, foreign)
         return foreign
+
+
+def _has_log(table: DeltaTable) -> bool:
+    """Whether it is a Delta table with files that anybody may need."""
+    if table.state in _OVER or table.is_ended:
+        return False
+    return table.data_source_format == DELTA and bool(table.location) and table.kind == "table"
 
 
 async def _newest_in_log(lake: Lake, table: DeltaTable) -> tuple[str, str]:

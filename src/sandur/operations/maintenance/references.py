@@ -4,7 +4,7 @@ Every snapshot counts, whatever branch or tag leads to it, and so does the pendi
 that cannot be read makes all references uncertain: then Unavailable is raised, and nothing is deleted.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -19,7 +19,7 @@ from sandur.operations.locations.placement import locations_of
 from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.manifest_files import content_of, manifests_of
 from sandur.operations.tables.names import allowed_roots
-from sandur.storage.cell import Versioned, gather_in_batches
+from sandur.storage.cell import Versioned, gather_all, gather_in_batches
 from sandur.storage.contract import Version, list_all
 
 TABLES_AT_ONCE: Final = 16
@@ -43,23 +43,32 @@ class Neighbour(NamedTuple):
     manifests: frozenset[str]
 
 
+class _Staged(NamedTuple):
+    """The place of a staged table, as it was read at a version of its stage."""
+
+    version: Version
+    uuid: str
+    location: str
+
+
 class WorkspaceReferences:
     """The references of all tables, for one run. `refresh` reads only what has changed since the last time."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._tables: dict[str, Neighbour] = {}
-        self._stages: Mapping[str, str] = {}
+        self._ended: dict[str, Version] = {}
+        self._stages: dict[str, _Staged] = {}
 
     async def refresh(self) -> None:
         """Read the references as they are now; Unavailable if one table cannot be read."""
         layout = self._lake.layout
         listed = await list_all(self._lake.store, layout.pointers_folder())
-        known = {layout.parse_pointer(one.key): one for one in listed}
+        known = {layout.parse_pointer(one.key): one.version for one in listed}
         self._tables = {uuid: one for uuid, one in self._tables.items() if uuid in known}
-        changed = [
-            uuid for uuid, one in known.items() if uuid not in self._tables or self._tables[uuid].version != one.version
-        ]
+        self._ended = {uuid: version for uuid, version in self._ended.items() if uuid in known}
+        seen = self._ended | {uuid: one.version for uuid, one in self._tables.items()}
+        changed = [uuid for uuid, version in known.items() if seen.get(uuid) != version]
         found = await gather_in_batches(changed, self._neighbour, at_once=TABLES_AT_ONCE)
         for uuid, neighbour in zip(changed, found, strict=True):
             if neighbour is None:
@@ -68,12 +77,15 @@ class WorkspaceReferences:
                 self._tables[uuid] = neighbour
         if sum(len(one.foreign) for one in self._tables.values()) > FOREIGN_MAX:
             raise Unavailable(f"tables refer to more than {FOREIGN_MAX:,} files outside of their own folders")
-        self._stages = await self._staged_places()
+        await self._refresh_stages()
 
     async def _neighbour(self, uuid: str) -> Neighbour | None:
         """A table by its pointer; None if it is over, and has no files that anybody may need."""
         found = await self._lake.pointer(uuid).read()
-        if found is None or found.value.state in _ENDED or found.value.is_ended:
+        if found is None:
+            return None
+        if found.value.state in _ENDED or found.value.is_ended:
+            self._ended[uuid] = found.version
             return None
         try:
             return await self._read(found)
@@ -100,17 +112,25 @@ class WorkspaceReferences:
         own, others = tuple(dict.fromkeys(places)), tuple(foreign)
         return Neighbour(pointer.uuid, pointer.table_uuid, found.version, own, others, frozenset(manifests))
 
-    async def _staged_places(self) -> Mapping[str, str]:
-        """The places of staged tables, by uuid; a stage may stay for a while after its table was created."""
-        lake = self._lake
-        places: dict[str, str] = {}
-        for one in await list_all(lake.store, lake.layout.stages_folder()):
-            stage = await lake.stage(*lake.layout.parse_stage(one.key)).read()
-            places |= {stage.value.table_uuid: stage.value.location} if stage else {}
-        for one in await list_all(lake.store, lake.layout.delta_stages_folder()):
-            reserved = await lake.delta_stage(lake.layout.parse_delta_stage(one.key)).read()
-            places |= {reserved.value.uuid: reserved.value.location} if reserved else {}
-        return places
+    async def _refresh_stages(self) -> None:
+        """Read the stages that are new or changed; one may stay for a while after its table was created."""
+        lake, layout = self._lake, self._lake.layout
+        folders = layout.stages_folder(), layout.delta_stages_folder()
+        listed = await gather_all(list_all(lake.store, folder) for folder in folders)
+        current = {one.key: one.version for one in chain.from_iterable(listed)}
+        kept = {key: one for key, one in self._stages.items() if current.get(key) == one.version}
+        changed = [key for key in current if key not in kept]
+        found = await gather_in_batches(changed, self._staged, at_once=TABLES_AT_ONCE)
+        self._stages = kept | {key: one for key, one in zip(changed, found, strict=True) if one}
+
+    async def _staged(self, key: str) -> _Staged | None:
+        """The place of a staged table; None if its stage is gone."""
+        lake, layout = self._lake, self._lake.layout
+        if key.startswith(layout.delta_stages_folder()):
+            reserved = await lake.delta_stage(layout.parse_delta_stage(key)).read()
+            return _Staged(reserved.version, reserved.value.uuid, reserved.value.location) if reserved else None
+        stage = await lake.stage(*layout.parse_stage(key)).read()
+        return _Staged(stage.version, stage.value.table_uuid, stage.value.location) if stage else None
 
     def foreign(self, uuid: str) -> Iterable[str]:
         """The files outside of their own folders that tables other than this one refer to."""
@@ -133,8 +153,8 @@ class WorkspaceReferences:
                 return f"table {one.uuid} has the same metadata: it was registered twice"
             if any(other.overlaps(address) for other in one.places):
                 return f"table {one.uuid} has a place in, around or at its location"
-        others = [stage for staged, stage in self._stages.items() if staged not in {uuid, table_uuid}]
-        if any(canonical_address(stage).overlaps(address) for stage in others):
+        others = [one.location for one in self._stages.values() if one.uuid not in {uuid, table_uuid}]
+        if any(canonical_address(one).overlaps(address) for one in others):
             return "a staged table has a place in, around or at its location"
         return await claim_refusal(self._lake, uuid, address)
 
