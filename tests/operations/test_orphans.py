@@ -7,11 +7,13 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from sandur.catalog.maintenance import orphans as decisions
 from sandur.catalog.maintenance.policies import Orphans
 from sandur.errors import Conflict, Invalid, SandurError
 from sandur.operations.backups.restored import Restored, note_restore
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
+from sandur.operations.maintenance import orphans as removals
 from sandur.operations.maintenance.iceberg_files import IcebergFiles
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
@@ -580,6 +582,41 @@ class OrphanRun:
     async def go(self) -> None:
         await self._removal.delete(self._table.uuid, self._table.identifier, POLICY)
         await self._removal.condemn(self._table.uuid, self._table.identifier, POLICY)
+
+
+async def with_two_condemned() -> tuple[Cluster, TableWithFiles]:
+    cluster, table = await with_orphan()
+    await cluster.server().locations.create(table.at("data/orphan-2.parquet"), b"x")
+    cluster.clock.advance(AGE_MS)
+    await condemn(cluster, table)
+    cluster.clock.advance(DAY_MS)
+    return cluster, table
+
+
+async def test_a_run_says_how_many_files_it_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, table = await with_two_condemned()
+    monkeypatch.setattr(removals, "DELETES_MAX", 1)
+
+    first = await delete(cluster, table)
+    second = await delete(cluster, table)
+
+    assert (first.files, first.left) == (1, 1)
+    assert (second.files, second.left) == (1, 0)
+
+
+@pytest.mark.parametrize(("room", "deleted"), [(0, 0), (1, 1), (2, 2)])
+async def test_files_that_the_list_of_swept_files_has_no_room_for_stay_and_the_run_says_so(
+    room: int, deleted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, table = await with_two_condemned()
+    monkeypatch.setattr(decisions, "SWEPT_MAX", room)
+
+    done = await delete(cluster, table)
+
+    limit = "at most 100,000 files of a table are deleted in 90 days"
+    assert (done.files, done.left) == (deleted, 2 - deleted)
+    assert done.refusal == ("" if room else limit)
+    assert done.kept == ({f"left for a later run: {limit}": 1} if room == 1 else {})
 
 
 async def test_a_table_that_was_never_cleaned_reads_no_list() -> None:

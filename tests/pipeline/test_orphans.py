@@ -137,6 +137,14 @@ def test_a_run_reports_what_it_deleted_found_and_kept() -> None:
     assert (refused.state, refused.reason) == ("skipped", "condemned nothing: it is encrypted")
 
 
+def test_a_run_reports_how_many_files_it_left() -> None:
+    both = result_of(Outcome(2, 20, left=3), Outcome(3, 30, {"left for the next run": 7}, left=7))
+    refused = result_of(Outcome(2, 20, left=3), Outcome(refusal="it is encrypted"))
+
+    assert (both.files_left, both.reason) == (7, "7 left for the next run")
+    assert (refused.files_left, refused.reason) == (3, "condemned nothing: it is encrypted; 3 left for the next run")
+
+
 def test_a_namespace_of_several_levels_is_named_by_its_levels() -> None:
     health = TableHealth(uuid="u", catalog="main", namespace="a.b", name="t", format="iceberg")
 

@@ -154,7 +154,15 @@ def test_a_run_condemns_a_bounded_number_of_files() -> None:
     decision = condemned(found, 1.0)
 
     assert len(decision.files) == CONDEMNED_MAX
-    assert decision.kept["left for the next run"] == 5
+    assert (decision.left, decision.kept["left for the next run"]) == (5, 5)
+
+
+def test_files_that_an_engine_found_beside_its_candidates_are_left_for_the_next_run() -> None:
+    found = suspects(*(file(f"data/{number}.parquet") for number in range(10)))
+
+    decision = condemned(found, 1.0, Found(found.files, listed=100, more=20))
+
+    assert (len(decision.files), decision.left, decision.kept["left for the next run"]) == (10, 20, 20)
 
 
 @pytest.mark.parametrize(

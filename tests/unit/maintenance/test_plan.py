@@ -121,6 +121,16 @@ def test_delta_tables_get_the_work_of_delta() -> None:
     assert [one.operation for one in plan.work] == ["compaction", "publish", "checkpoint", "vacuum"]
 
 
+@pytest.mark.parametrize(("wait", "interval", "due_days"), [("P1D", "P7D", 1), ("P3D", "P7D", 3), ("P3D", "P2D", 2)])
+def test_work_that_left_files_is_due_after_the_wait_or_its_interval(wait: str, interval: str, due_days: int) -> None:
+    def operations(early_ms: int) -> list[Operation]:
+        past: dict[Operation, Past] = {"orphans": Past(done_ms=_NOW_MS - due_days * _DAY_MS + early_ms, has_more=True)}
+        state = _state(_health(excess_files=1), past, orphans={"wait": wait, "interval": interval})
+        return [one.operation for one in _plan([state]).work]
+
+    assert (operations(1), operations(0)) == ([], ["orphans"])
+
+
 def test_a_budget_is_shared_by_the_tables_of_the_scope_that_sets_it() -> None:
     states = [_state(_health(n), budget={"bytes_per_day": 1_000 * _MIB}) for n in range(10)]
 

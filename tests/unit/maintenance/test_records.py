@@ -166,6 +166,31 @@ def test_work_that_was_turned_off_is_planned_as_soon_as_it_is_turned_on() -> Non
     assert "orphans" in [one.operation for one in _plan(end, now_ms=_NOW + _DAY).work]
 
 
+def test_work_that_left_files_is_due_again_after_the_wait() -> None:
+    plan = _run(_plan())
+    left = _ended(plan, "orphans", OperationResult(files_left=1), now_ms=_NOW)
+
+    end = run_end(NO_END, plan, [left], now_ms=_NOW)
+    looked = run_end(end, RunPlan(run="2", started_ms=_NOW), [], now_ms=_NOW, tables={"u1": True})
+
+    for known in (end, looked):
+        early, late = (_plan(known, now_ms=_NOW + _DAY - early_ms) for early_ms in (1, 0))
+        assert "orphans" not in [work.operation for work in early.work]
+        assert "was done 1 days ago, and left files" in [work.reason for work in late.work]
+
+
+def test_work_that_left_nothing_waits_for_its_interval_again() -> None:
+    plan = _run(_plan())
+    left = _ended(plan, "orphans", OperationResult(files_left=1), now_ms=_NOW)
+    before = run_end(NO_END, plan, [left], now_ms=_NOW)
+    done = _ended(plan, "orphans", OperationResult(), now_ms=_NOW + _DAY)
+
+    end = run_end(before, plan, [done], now_ms=_NOW + _DAY)
+
+    assert "orphans" not in [work.operation for work in _plan(end, now_ms=_NOW + 7 * _DAY).work]
+    assert "orphans" in [work.operation for work in _plan(end, now_ms=_NOW + 8 * _DAY).work]
+
+
 def test_budgets_are_spent_by_what_started_and_are_whole_again_on_the_next_day() -> None:
     plan = _run(_plan())
     ended = [_ended(plan, "compaction", OperationResult(state="failed"), now_ms=_NOW)]

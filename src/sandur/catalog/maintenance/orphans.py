@@ -22,6 +22,8 @@ CONDEMNED_MAX: Final = 10_000
 SWEPT_MAX: Final = 100_000
 SWEPT_KEPT_MS: Final = 90 * 86_400_000
 """How long a deleted file stays on the list that commits are compared with (O5)."""
+LEFT: Final = "left for the next run"
+"""The reason for files that stay only because they are too many."""
 ENCRYPTION_KEY: Final = "encryption.key-id"
 SYSTEM_LEVELS: Final = ("system",)
 
@@ -83,11 +85,15 @@ class SweptFiles(Record, frozen=True, kw_only=True):
 
 
 class Decision(NamedTuple):
-    """The files that may be condemned or deleted, how many are kept by reason, and why nothing may be done at all."""
+    """The files that may be condemned or deleted, how many are kept by reason, and why nothing may be done at all.
+
+    `left` is the number of files that were too many for one run.
+    """
 
     files: tuple[FoundFile, ...] = ()
     kept: Mapping[str, int] = {}
     refusal: str = ""
+    left: int = 0
 
 
 def identity_of(location: str) -> str:
@@ -266,10 +272,9 @@ def condemned(suspects: Suspects, share_max: float, found: Found | None = None) 
             "its metadata may name the files in another way than the store does",
         )
     files = suspects.files
-    kept = dict(suspects.kept)
-    if len(files) > CONDEMNED_MAX:
-        kept["left for the next run"] = len(files) - CONDEMNED_MAX
-    return Decision(files[:CONDEMNED_MAX], kept)
+    left = max(0, len(files) - CONDEMNED_MAX) + (found.more if found else 0)
+    kept = {**suspects.kept, LEFT: left} if left else suspects.kept
+    return Decision(files[:CONDEMNED_MAX], kept, left=left)
 
 
 def merged_condemned(

@@ -54,6 +54,7 @@ class Past(NamedTuple):
     """What earlier runs did with one operation of a table. `due_since_ms`: since when it waits; None if it does not.
 
     `found_nothing` is the last time that it looked and found nothing to do; None if it did something since.
+    `has_more`: the last one left files, so that it is due again as soon as some of them may be deleted (O2).
     """
 
     due_since_ms: int | None = None
@@ -61,6 +62,7 @@ class Past(NamedTuple):
     conflicts: int = 0
     conflict_ms: int = 0
     found_nothing: FoundNothing | None = None
+    has_more: bool = False
 
 
 class TableState(NamedTuple):
@@ -169,9 +171,13 @@ def _due(state: TableState, now_ms: int) -> Iterator[Need]:
     yield from needs_of(state.health, state.merged.policy)
     for operation in _AT_INTERVALS.get(state.health.format, ()):
         seconds = interval_seconds(operation, state.merged.policy)
-        done_ms = state.past.get(operation, Past()).done_ms
+        past = state.past.get(operation, Past())
+        done_ms = past.done_ms
+        if seconds is not None and past.has_more:
+            seconds = min(seconds, seconds_of(state.merged.policy.orphans.wait))
         if seconds is not None and (done_ms is None or now_ms - done_ms >= seconds * 1_000):
             last = "was never done" if done_ms is None else f"was done {(now_ms - done_ms) // _DAY_MS} days ago"
+            last += ", and left files" if past.has_more else ""
             files = state.health.data_files or 0
             cost = (files + 1) * OPEN_COST_BYTES if operation == "statistics" else OPEN_COST_BYTES
             yield Need(operation, last, float(OPEN_COST_BYTES), float(cost))

@@ -50,8 +50,9 @@ class OperationResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     `attempts` is 0 if the operation did not look at the table, such as one that a property turned off.
     `files_rewritten` and `bytes_rewritten` were read and replaced, `files_deleted` and `bytes_deleted` are gone from
-    the store. `files_found` and `bytes_found` were only noted, as orphans are before they may be deleted. `conflict`
-    means that a writer was faster: what of this operation is visible is complete, and the rest is tried again later.
+    the store. `files_found` and `bytes_found` were only noted, as orphans are before they may be deleted. `files_left`
+    were too many for one run. `conflict` means that a writer was faster: what of this operation is visible is complete,
+    and the rest is tried again later.
     """
 
     state: State = "done"
@@ -64,6 +65,7 @@ class OperationResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     bytes_deleted: int = 0
     files_found: int = 0
     bytes_found: int = 0
+    files_left: int = 0
     attempts: int = 1
     task_seconds: float = 0.0
 
@@ -115,7 +117,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PastRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What all runs so far did with one operation of one table.
+    """What all runs so far did with one operation of one table. `has_more`: the last one left files.
 
     `nothing_ms` and `nothing_policy`: when it began and found nothing to do, and the hash of its policy then.
     """
@@ -128,10 +130,11 @@ class PastRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     conflict_ms: int = 0
     nothing_ms: int | None = None
     nothing_policy: str = ""
+    has_more: bool = False
 
     def past(self) -> Past:
         nothing = None if self.nothing_ms is None else FoundNothing(self.nothing_ms, self.nothing_policy)
-        return Past(self.due_since_ms, self.done_ms, self.conflicts, self.conflict_ms, nothing)
+        return Past(self.due_since_ms, self.done_ms, self.conflicts, self.conflict_ms, nothing, self.has_more)
 
     def ended(self) -> "PastRecord":
         """What stays known of it when it neither waits nor fails."""
@@ -280,7 +283,8 @@ def _past_after(found: PastRecord | None, record: OperationRecord) -> PastRecord
             return replace(past.ended(), nothing_ms=record.started_ms, nothing_policy=record.policy_hash)
         case "done" | "skipped":
             done_ms = record.ended_ms if record.operation in AT_INTERVALS else None
-            return PastRecord(uuid=past.uuid, operation=past.operation, done_ms=done_ms)
+            has_more = done_ms is not None and record.files_left > 0
+            return PastRecord(uuid=past.uuid, operation=past.operation, done_ms=done_ms, has_more=has_more)
         case "conflict" | "failed":
             return replace(past, conflicts=past.conflicts + 1, conflict_ms=record.ended_ms)
         case _:

@@ -43,17 +43,23 @@ DELETES_AT_ONCE: Final = 64
 DELETES_MAX: Final = 10_000
 """The number of files that one run deletes from one table."""
 
+_SWEPT_FULL: Final = f"at most {SWEPT_MAX:,} files of a table are deleted in {SWEPT_KEPT_MS // 86_400_000} days"
+
 Fence = Callable[[], Awaitable[None]]
 """Raises if this run has lost its turn; called before each batch of deletions."""
 
 
 class Outcome(NamedTuple):
-    """What a run did with the orphans of one table. `refusal` says why it did nothing; `kept` has counts by reason."""
+    """What a run did with the orphans of one table. `refusal` says why it did nothing; `kept` has counts by reason.
+
+    `left` is the number of files that were too many for this run.
+    """
 
     files: int = 0
     bytes: int = 0
     kept: Mapping[str, int] = {}
     refusal: str = ""
+    left: int = 0
 
 
 class Place(NamedTuple):
@@ -120,7 +126,8 @@ class OrphanRemoval:
             return replace(before, files=files) if before else CondemnedFiles(uuid=uuid, files=files)
 
         await lake.condemned_files(uuid).update(decide, is_idempotent=True)
-        return Outcome(len(decision.files), sum(one.size_bytes for one in decision.files), decision.kept)
+        size = sum(one.size_bytes for one in decision.files)
+        return Outcome(len(decision.files), size, decision.kept, left=decision.left)
 
     async def delete(self, uuid: str, name: Identifier, policy: Orphans) -> Outcome:
         """Delete what earlier runs condemned long enough ago, as far as nothing refers to it now."""
@@ -134,18 +141,24 @@ class OrphanRemoval:
         if isinstance(place, str):
             return Outcome(refusal=place)
         await self._fence()
+        allowed = len(due)
         due = due[:DELETES_MAX]
+        unfit = 0
         if place.takes_commits:
             list_id = place.record.value.swept or uuid
-            due = await self._note_swept(list_id, due, now_ms)
+            fitting = await self._note_swept(list_id, due, now_ms)
+            unfit, due = len(due) - len(fitting), fitting
             if not due:
-                return Outcome(refusal=f"{SWEPT_MAX:,} of its files were deleted in {SWEPT_KEPT_MS // 86_400_000} days")
+                return Outcome(refusal=_SWEPT_FULL, left=allowed)
             if not await self._bump(place.record.value, list_id):
                 return Outcome(refusal="it was dropped")
         suspects = _suspects(map(_as_found, due), place, policy, now_ms)
         if refusal := await self._look(uuid, place, suspects, is_whole=False):
             return Outcome(refusal=refusal)
-        return await self._delete(place, suspects, listed, due)
+        if unfit:
+            suspects.kept[f"left for a later run: {_SWEPT_FULL}"] = unfit
+        done = await self._delete(place, suspects, listed, due)
+        return done._replace(left=allowed - len(due))
 
     async def _look(self, uuid: str, place: Place, suspects: Suspects, *, is_whole: bool) -> str:
         if not len(suspects):

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from sandur.catalog.maintenance.health import TableHealth
-from sandur.catalog.maintenance.orphans import CONDEMNED_MAX, Found, FoundFile
+from sandur.catalog.maintenance.orphans import CONDEMNED_MAX, LEFT, Found, FoundFile
 from sandur.catalog.maintenance.policies import Policy
 from sandur.catalog.maintenance.records import OperationResult
 from sandur.errors import SandurError
@@ -108,7 +108,9 @@ def result_of(deleted: Outcome, found: Outcome) -> OperationResult:
     """What both steps did, in one record."""
     reasons = [f"condemned nothing: {found.refusal}"] if found.refusal else []
     reasons += [f"deleted nothing: {deleted.refusal}"] if deleted.refusal else []
-    kept = {**found.kept, **deleted.kept}
+    # What the deletion left is found again, and then is among what is left now.
+    left = deleted.left if found.refusal else max(deleted.left, found.left)
+    kept = {**found.kept, **deleted.kept, LEFT: left}
     reasons += [f"{count:,} {reason}" for reason, count in sorted(kept.items()) if count]
     return OperationResult(
         state="skipped" if found.refusal and not deleted.files else "done",
@@ -117,6 +119,7 @@ def result_of(deleted: Outcome, found: Outcome) -> OperationResult:
         bytes_deleted=deleted.bytes,
         files_found=found.files,
         bytes_found=found.bytes,
+        files_left=left,
     )
 
 
