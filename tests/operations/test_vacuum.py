@@ -437,6 +437,43 @@ async def test_an_external_table_whose_log_says_that_it_has_iceberg_metadata_is_
     assert (await made.condemn()).refusal == "it has Iceberg metadata, which names files of its own"
 
 
+@pytest.mark.parametrize("text", ["false", "FALSE", "no", "0", "off", "true "])
+@pytest.mark.parametrize("where", ["the record", "a commit", "a checkpoint"])
+async def test_a_delta_table_that_forbids_it_is_left_alone_by_both_runs(where: str, text: str) -> None:
+    made = await Vacuumed.external(added("live"))
+    await made.write("live", "old")
+    made.cluster.clock.advance(8 * DAY_MS)
+    await made.condemn()
+    properties = {"gc.enabled": text}
+    match where:
+        case "the record":
+            cell = made.cluster.server().delta_table(made.table.uuid)
+            found = await cell.read()
+            assert found
+            await cell.swap(replace(found.value, properties=properties), expected=found.version)
+        case "a commit":
+            await made.publish(1, {"metaData": {"configuration": properties}})
+        case _:
+            rows: list[Mapping[str, Any]] = [{"metaData": {"configuration": properties}}, added("live")]
+            await made.write(f"_delta_log/{1:020d}.checkpoint.parquet", data=checkpoint(rows))
+    made.cluster.clock.advance(DAY_MS)
+
+    refused = await made.condemn()
+    done = await made.delete()
+
+    assert refused.refusal == done.refusal == "it has gc.enabled=false"
+    assert "old" in await made.files()
+
+
+async def test_a_delta_table_that_allows_it_in_capitals_is_vacuumed() -> None:
+    made = await Vacuumed.external(added("live"))
+    await made.publish(1, {"metaData": {"configuration": {"gc.enabled": "TRUE"}}})
+    await made.write("live", "old")
+    made.cluster.clock.advance(8 * DAY_MS)
+
+    assert (await made.vacuum()).files == 1
+
+
 async def test_tables_with_iceberg_metadata_and_other_formats_are_left_alone() -> None:
     made = await Vacuumed.managed(added("live"))
     server = made.cluster.server()

@@ -79,16 +79,20 @@ def test_a_locked_field_is_changed_by_nothing_below() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["FALSE", "no", "0", "off", "false ", ""])
-def test_every_gc_enabled_but_true_turns_every_deletion_off(text: str) -> None:
-    """Iceberg's Java library reads every other text as false."""
+@pytest.mark.parametrize("text", ["false", "FALSE", "no", "0", "off", "", "true "])
+def test_gc_enabled_turns_every_deletion_off_unless_it_is_true(text: str) -> None:
     policy = merged_policy([], {"gc.enabled": text}).policy
 
     assert not policy.snapshots.enabled
     assert not policy.orphans.enabled
     assert not is_enabled("vacuum", policy)
     assert policy.compaction.enabled
-    assert merged_policy([], {"gc.enabled": "TRUE"}).policy == DEFAULT
+    assert is_enabled("checkpoint", policy)
+
+
+@pytest.mark.parametrize("properties", [{}, {"gc.enabled": "true"}, {"gc.enabled": "TRUE"}])
+def test_gc_enabled_true_turns_nothing_off(properties: dict[str, str]) -> None:
+    assert merged_policy([], properties).policy == DEFAULT
 
 
 @pytest.mark.parametrize("days", [2, 11, 12, 14, 30, 365, 36_500])

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sandur.catalog.locations import MANAGED_FOLDER, Address, canonical_address, normalize_location
-from sandur.catalog.maintenance.policies import Orphans
+from sandur.catalog.maintenance.policies import GC_ENABLED, Orphans, forbids_deletion
 from sandur.catalog.record_versions import Record
 from sandur.errors import Invalid
 from sandur.settings import seconds_of
@@ -22,6 +22,7 @@ CONDEMNED_MAX: Final = 10_000
 SWEPT_MAX: Final = 100_000
 SWEPT_KEPT_MS: Final = 90 * 86_400_000
 """How long a deleted file stays on the list that commits are compared with (O5)."""
+FORBIDDEN: Final = f"it has {GC_ENABLED}=false"
 LEFT: Final = "left for the next run"
 """The reason for files that stay only because they are too many."""
 ENCRYPTION_KEY: Final = "encryption.key-id"
@@ -115,8 +116,8 @@ def refusal_of(properties: Mapping[str, str], *, kind: str, levels: Sequence[str
         return f"it is a {kind}"
     if tuple(levels) == SYSTEM_LEVELS:
         return "it is a system table: the job that writes it removes its files"
-    if properties.get("gc.enabled", "true").lower() != "true":  # As in Iceberg's Java library.
-        return "it has gc.enabled=false"
+    if forbids_deletion(properties):
+        return FORBIDDEN
     if ENCRYPTION_KEY in properties:
         return "it is encrypted: its manifests cannot be read"
     return ""

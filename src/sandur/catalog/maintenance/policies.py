@@ -317,6 +317,7 @@ def _with(found: dict[Field, FieldOrigin], decided: Iterable[tuple[Field, object
 PROPERTY_PREFIX: Final = "maintenance."
 """A table property with this prefix and the name of a field decides the field."""
 
+GC_ENABLED: Final = "gc.enabled"
 _MILLISECONDS: Final = frozenset({"snapshots.max_age"})
 _PROPERTIES: Final[Mapping[str, Field]] = {
     "write.target-file-size-bytes": "compaction.target_file_bytes",
@@ -327,15 +328,20 @@ _PROPERTIES: Final[Mapping[str, Field]] = {
 """Properties of Iceberg that mean the same as a field. Writers obey them, so maintenance must not undo their work."""
 
 
+def forbids_deletion(properties: Mapping[str, Any]) -> bool:
+    """Whether a table says that others may need its files (O10): any value but `true`, as in Iceberg's Java library."""
+    return str(properties.get(GC_ENABLED, "true")).lower() != "true"
+
+
 def _from_properties(properties: Mapping[str, str]) -> Iterator[tuple[Field, object, str]]:
     """Fields that properties decide, with the value and the property; our own properties come last and win."""
     kinds = dict(_flat(msgspec.to_builtins(DEFAULT)))
     for name, field in _PROPERTIES.items():
         if name in properties:
             yield field, _converted(properties[name], field, kinds[field]), name
-    if properties.get("gc.enabled", "true").lower() != "true":  # As in Iceberg's Java library.
+    if forbids_deletion(properties):
         for field in ("snapshots.enabled", "orphans.enabled", "delta.vacuum"):
-            yield field, False, "gc.enabled"
+            yield field, False, GC_ENABLED
     for name, text in properties.items():
         field = name.removeprefix(PROPERTY_PREFIX)
         if name.startswith(PROPERTY_PREFIX) and field in kinds:

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Final
 
 from sandur.catalog.locations import canonical_address, checked_location, is_within, normalize_location
+from sandur.catalog.maintenance.policies import forbids_deletion
 from sandur.errors import Invalid, SwapLost
 from sandur.iceberg.snapshots import Snapshot
 from sandur.iceberg.table_metadata import TableMetadata
@@ -63,8 +64,7 @@ class Purge:
 
     async def purge_table(self, metadata: TableMetadata) -> None:
         """Delete all but the current metadata file; Invalid for an unreadable manifest, BudgetSpent if files remain."""
-        # As in Iceberg's Java library: any value but "true" means false.
-        keeps_content = metadata.properties.get("gc.enabled", "true").lower() != "true"
+        keeps_content = forbids_deletion(metadata.properties)
         for snapshot in metadata.snapshots:
             await self._purge_snapshot(snapshot, keeps_content=keeps_content)
         await self.remove(file.statistics_path for file in metadata.statistics)

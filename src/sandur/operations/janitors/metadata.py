@@ -18,6 +18,7 @@ import msgspec
 
 from sandur.catalog.garbage import MetadataFile, Owner, deletable_files, needs_bump, written_version
 from sandur.catalog.locations import normalize_location, spellings
+from sandur.catalog.maintenance.policies import forbids_deletion
 from sandur.catalog.records import AttemptedFile, Claim, Pointer
 from sandur.errors import BadRequest, NotFound, SwapLost, Unavailable
 from sandur.iceberg.table_commit import deletes_old_files
@@ -176,7 +177,7 @@ async def _needs(lake: Lake, pointer: Versioned[Pointer]) -> _Needs:
     return _Needs(
         owner=Owner(pointer.value.uuid, head.metadata_version, frozenset(map(normalize_location, needed))),
         pointer=pointer,
-        keeps_all=properties.get("gc.enabled", "true").lower() != "true",  # As in Iceberg's Java library.
+        keeps_all=forbids_deletion(properties),
         deletes_old=deletes_old_files(properties),
     )
 

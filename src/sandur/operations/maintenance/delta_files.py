@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import Address, address_around, canonical_address
-from sandur.catalog.maintenance.orphans import Suspects, delta_name_reason, identity_of
-from sandur.catalog.maintenance.policies import Policy
+from sandur.catalog.maintenance.orphans import FORBIDDEN, Suspects, delta_name_reason, identity_of
+from sandur.catalog.maintenance.policies import Policy, forbids_deletion
 from sandur.catalog.records import DeltaTable
 from sandur.delta.log_state import (
     EMPTY,
@@ -83,10 +83,8 @@ class DeltaFiles:
         if found is None or found.value.state != "live":
             return "it does not exist, or is being created or dropped"
         table = found.value
-        if table.data_source_format != DELTA or table.kind != "table":
-            return f"it is a table in {table.data_source_format}, which only its engine maintains"
-        if table.uniform is not None:
-            return _UNIFORM
+        if refusal := _refusal_of(table):
+            return refusal
         try:
             age_ms = self._retention_of(table.properties)
         except Invalid as error:
@@ -120,6 +118,8 @@ class DeltaFiles:
         if is_uniform(state.properties):
             return _UNIFORM
         # Engines that write to an external table by its path change its log, and not its record.
+        if any(map(forbids_deletion, (table.properties, state.properties))):
+            return FORBIDDEN
         retention = max(map(self._retention_of, (table.properties, state.properties)))
         removed_after_ms = self._lake.clock.now_ms() - retention
         needed = list(needed_files(state, table.location, removed_after_ms=removed_after_ms))
@@ -134,6 +134,15 @@ class DeltaFiles:
         suspects.clear(staged_location(table, commit.file_name) for commit in table.commits)
         suspects.keep_younger(removed_after_ms)
         return ""
+
+
+def _refusal_of(table: DeltaTable) -> str:
+    """Why no file of a table is ever deleted, as far as its record says; empty if nothing forbids it."""
+    if table.data_source_format != DELTA or table.kind != "table":
+        return f"it is a table in {table.data_source_format}, which only its engine maintains"
+    if table.uniform is not None:
+        return _UNIFORM
+    return FORBIDDEN if forbids_deletion(table.properties) else ""
 
 
 class DeltaClones:
