@@ -4,6 +4,7 @@ Nothing needed is lost, and the next runs finish.
 """
 
 import contextlib
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -53,6 +54,11 @@ def copy_of(origin: Cluster) -> Cluster:
     cluster = Cluster()
     cluster.store, cluster.clock = copy_store(origin.store, origin.clock)
     return cluster
+
+
+def age_files(folder: Path, *, written_s: float) -> None:
+    for file in folder.rglob("*.parquet"):
+        os.utime(file, (written_s, written_s))
 
 
 async def finish(cluster: Cluster, table: TableWithFiles) -> None:
@@ -174,7 +180,8 @@ async def test_orphans_in_a_folder_are_found_under_every_spelling_of_the_locatio
     other_form = TableWithFiles(table.identifier, table.uuid, table.location.replace("file:///", "file:/"))
     assert other_form.location.startswith("file:/")
     await lake.locations.create(table.at(ORPHAN), b"x")
-    clock.time_ms = max(clock.now_ms(), *[one.modified_ms for one in await lake.store.list("")]) + AGE_MS
+    clock.time_ms = max(one.modified_ms for one in await lake.store.list(""))
+    age_files(tmp_path, written_s=(clock.now_ms() - AGE_MS) / 1_000)
 
     files = IcebergFiles(lake)
     found = await OrphanRemoval(lake, "first", no_fence, files).condemn(table.uuid, table.identifier, POLICY)

@@ -15,17 +15,20 @@ from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance import orphans as removals
 from sandur.operations.maintenance.iceberg_files import IcebergFiles
+from sandur.operations.maintenance.orphans import OrphanRemoval
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.register import register_table
 from sandur.operations.tables.views import create_view
 from sandur.operations.transactions.coordinator import commit_transaction
+from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
 from tests.fakes.yielding_store import YieldingStore
 from tests.operations.claimed_places import migrate
 from tests.operations.delta_requests import create_managed
 from tests.operations.janitor_runs import Cluster
+from tests.operations.lakes import make_lake
 from tests.operations.orphan_runs import (
     AGE_MS,
     ORPHAN,
@@ -112,6 +115,61 @@ async def test_a_young_file_is_not_an_orphan() -> None:
 
     assert await condemned(cluster, table) == [ORPHAN]
     assert found.kept["younger than the minimum age"] == 1
+
+
+async def test_a_driver_whose_clock_is_ahead_condemns_and_deletes_by_the_time_of_the_store() -> None:
+    cluster, table = await with_orphan()
+    await cluster.server().locations.create(table.at("data/young.parquet"), b"x")
+    ahead = FixedClock(cluster.clock.now_ms() + 40 * DAY_MS)
+
+    def run(name: str) -> OrphanRemoval:
+        lake = make_lake(cluster.store, ahead)
+        return OrphanRemoval(lake, name, no_fence, IcebergFiles(lake))
+
+    await run("first").condemn(table.uuid, table.identifier, POLICY)
+    early = await run("second").delete(table.uuid, table.identifier, POLICY)
+    found = await condemned(cluster, table)
+    for clock in (cluster.clock, ahead):
+        clock.advance(DAY_MS)
+    late = await run("third").delete(table.uuid, table.identifier, POLICY)
+
+    assert (found, early.files, late.files) == ([ORPHAN], 0, 1)
+
+
+async def test_a_driver_whose_clock_is_ahead_deletes_no_sooner_what_another_one_condemned() -> None:
+    cluster, table = await with_orphan()
+    await condemn(cluster, table)
+    lake = make_lake(cluster.store, FixedClock(cluster.clock.now_ms() + 40 * DAY_MS))
+
+    done = await OrphanRemoval(lake, "second", no_fence, IcebergFiles(lake)).delete(
+        table.uuid, table.identifier, POLICY
+    )
+
+    assert done.files == 0
+    assert await has_orphan(cluster, table)
+
+
+async def test_a_driver_whose_clock_is_behind_condemns_less() -> None:
+    cluster, table = await with_orphan()
+    lake = make_lake(cluster.store, FixedClock(cluster.clock.now_ms() - 2 * DAY_MS))
+
+    found = await OrphanRemoval(lake, "first", no_fence, IcebergFiles(lake)).condemn(
+        table.uuid, table.identifier, POLICY
+    )
+
+    assert (found.files, found.kept["younger than the minimum age"] > 0) == (0, True)
+
+
+async def test_a_run_asks_for_the_time_of_the_store_once() -> None:
+    cluster, table = await with_orphan()
+    spy = SpyStore(cluster.store)
+    run = removal(cluster, "first", spy)
+
+    for _ in range(3):
+        await run.condemn(table.uuid, table.identifier, POLICY)
+
+    assert len([key for key in spy.keys("put") if key.startswith("_probe/")]) == 1
+    assert await cluster.keys("_probe/") == []
 
 
 async def test_a_file_that_may_be_of_a_commit_after_the_backup_that_was_restored_is_not_condemned() -> None:

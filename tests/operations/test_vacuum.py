@@ -22,9 +22,11 @@ from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.maintenance.delta_files import DeltaClones, DeltaFiles
 from sandur.operations.maintenance.orphans import OrphanRemoval, Outcome
 from sandur.storage.contract import ObjectStore
+from tests.fakes.fixed_clock import FixedClock
 from tests.fakes.spy_store import SpyStore
 from tests.operations.delta_requests import D, add, create_managed, write_staged
 from tests.operations.janitor_runs import Cluster
+from tests.operations.lakes import make_lake
 from tests.operations.orphan_runs import InterruptedStore, no_fence
 from tests.operations.requests import copy_store, identifier_of, request
 
@@ -156,6 +158,18 @@ async def test_staged_commits_are_deleted_once_they_are_published_and_not_tracke
     await made.vacuum()
 
     assert [one for one in await made.files() if "_staged" in one] == [f"_delta_log/_staged_commits/{3:020d}.one.json"]
+
+
+async def test_a_driver_whose_clock_is_ahead_keeps_files_that_were_removed_within_the_retention() -> None:
+    made = await Vacuumed.managed(added("live"))
+    await made.write("live", "removed")
+    made.cluster.clock.advance(20 * DAY_MS)
+    await made.commit(1, removed("removed", made.cluster.clock.now_ms()))
+    lake = make_lake(made.cluster.store, FixedClock(made.cluster.clock.now_ms() + 40 * DAY_MS))
+
+    found = await OrphanRemoval(lake, "first", no_fence, DeltaFiles(lake, Policy())).condemn(made.table.uuid, D, POLICY)
+
+    assert (found.files, found.kept["referred to"]) == (0, 2)
 
 
 async def test_a_table_that_keeps_removed_files_longer_is_obeyed() -> None:

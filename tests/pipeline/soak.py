@@ -37,6 +37,9 @@ from sandur.pipeline.runs import create_session
 from sandur.pipeline.sources import register_sources
 from sandur.settings import Settings
 from sandur.spark.sessions import Connection
+from sandur.storage.contract import Listed, ObjectStore
+from sandur.storage.locations import connect
+from tests.fakes.wrapping_store import WrappingStore
 from tests.pipeline.conftest import OPTIONS
 from tests.pipeline.delta_tables import DeltaOnSpark, create_table, record_of, register_by_delta_rs
 from tests.pipeline.maintained import FASTER, SCHEMA, connected, opener, set_policy
@@ -72,6 +75,18 @@ class LaterClock(SystemClock):
 
     def now_ms(self) -> int:
         return super().now_ms() + self.ahead_ms
+
+
+class LaterStore(WrappingStore):
+    """A store whose clock is as far ahead as that of the driver: only so do files become old."""
+
+    def __init__(self, inner: ObjectStore, clock: LaterClock) -> None:
+        super().__init__(inner)
+        self._clock = clock
+
+    async def head(self, key: str) -> Listed | None:
+        found = await super().head(key)
+        return found._replace(modified_ms=found.modified_ms + self._clock.ahead_ms) if found else None
 
 
 class Lost(Exception):
@@ -382,7 +397,10 @@ class Soak:
         self._age_files()
         for job in (PROJECT, HEALTH):
             self._world.run(self._spark, job, clock=self._clock)
-        self.reports.append(self._world.run(self._spark, MAINTAIN, open_catalog=opener(self._world), clock=self._clock))
+        stores = {"connect_store": lambda: LaterStore(connect(self.settings, self._clock), self._clock)}
+        catalog = opener(self._world)
+        report = self._world.run(self._spark, MAINTAIN, open_catalog=catalog, clock=self._clock, **stores)
+        self.reports.append(report)
         done = {one.kind: one.steps for one in self._writings}
         print(f"soak: run {len(self.reports)}: {self.reports[-1].counts}, steps {done}", flush=True)  # noqa: T201
         for warning in self.reports[-1].warnings:

@@ -10,9 +10,9 @@ from sandur.operations.credentials.profiles import own_store_profile
 from sandur.operations.credentials.vend import probe_access
 from sandur.operations.janitors.sweep import DAY_MS, list_layouts
 from sandur.operations.lake import Lake
+from sandur.operations.store_time import write_time
 from sandur.settings import Settings, seconds_of
-from sandur.storage.contract import ABSENT
-from sandur.storage.layout import LOCATIONS_COMPLETE, RESTORING, probe_folder
+from sandur.storage.layout import LOCATIONS_COMPLETE, RESTORING
 from sandur.storage.probe import check_access, verify_store
 from sandur.storage.record_form import read_format
 
@@ -75,13 +75,7 @@ async def _rights(lake: Lake) -> Line:
 
 async def _clock(lake: Lake) -> Line:
     """Compare the time of an object that is written now with the clock of this machine."""
-    key = f"{probe_folder(lake.clock.new_id())}clock"
-    before_ms = lake.clock.now_ms()
-    version = await lake.store.put(key, lake.clock.new_id().encode(), expected=ABSENT)
-    after_ms = lake.clock.now_ms()
-    listed = await lake.store.head(key)
-    await lake.store.delete(key, expected=version)
-    skew_ms = clock_skew_ms(listed.modified_ms if listed else before_ms, before_ms, after_ms)
+    skew_ms = clock_skew_ms(*await write_time(lake))
     text = f"{abs(skew_ms) / 1_000:.1f} s {'behind' if skew_ms > 0 else 'ahead of'} the store"
     if abs(skew_ms) < SKEW_WARN_MS:
         return Line("clock", "ok", text)

@@ -37,6 +37,7 @@ from sandur.operations.delta.publishing import LOG_FOLDER, known_published, stag
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.orphans import Place, folder_of
 from sandur.operations.maintenance.references import WorkspaceReferences, location_refusal
+from sandur.operations.store_time import StoreTime
 from sandur.settings import seconds_of
 from sandur.storage.cell import gather_in_batches
 from sandur.storage.contract import Version, list_all
@@ -121,7 +122,7 @@ class DeltaFiles:
         if any(map(forbids_deletion, (table.properties, state.properties))):
             return FORBIDDEN
         retention = max(map(self._retention_of, (table.properties, state.properties)))
-        removed_after_ms = self._lake.clock.now_ms() - retention
+        removed_after_ms = await self._lake.feature(StoreTime).now_ms() - retention
         needed = list(needed_files(state, table.location, removed_after_ms=removed_after_ms))
         live = list(needed_files(state._replace(removed={}, changes=frozenset()), table.location, removed_after_ms=0))
         within = canonical_address(place.location)

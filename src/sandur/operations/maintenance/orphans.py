@@ -35,6 +35,7 @@ from sandur.catalog.records import BoundRecord, DeltaTable, Pointer
 from sandur.errors import Busy, OutcomeUnknown, SandurError, SwapLost, Unavailable
 from sandur.operations.backups.restored import LastRestore
 from sandur.operations.lake import Lake
+from sandur.operations.store_time import StoreTime
 from sandur.settings import seconds_of
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ObjectStore, Version, list_pages, portions
@@ -101,12 +102,12 @@ class OrphanRemoval:
 
     async def condemn(self, uuid: str, name: Identifier, policy: Orphans, found: Found | None = None) -> Outcome:
         """Note the files of a table that nothing refers to; without what an engine found, they are listed here."""
-        lake, now_ms = self._lake, self._lake.clock.now_ms()
+        lake, time = self._lake, self._lake.feature(StoreTime)
         place = await self._tables.open(uuid, name)
         if isinstance(place, str):
             return Outcome(refusal=place)
         files = found.files if found else await list_files(lake, place.location)
-        suspects = _suspects(files, place, policy, now_ms)
+        suspects = _suspects(files, place, policy, await time.now_ms())
         if refusal := suspects.refusal or await self._look(uuid, place, suspects, is_whole=found is None):
             return Outcome(refusal=refusal)
         restores = lake.feature(LastRestore)
@@ -117,6 +118,7 @@ class OrphanRemoval:
         if decision.refusal:
             return Outcome(kept=decision.kept, refusal=decision.refusal)
         await self._fence()
+        now_ms = await time.now_ms()
 
         def decide(before: CondemnedFiles | None) -> CondemnedFiles | None:
             known = before.files if before else ()
@@ -131,9 +133,8 @@ class OrphanRemoval:
 
     async def delete(self, uuid: str, name: Identifier, policy: Orphans) -> Outcome:
         """Delete what earlier runs condemned long enough ago, as far as nothing refers to it now."""
-        lake, now_ms = self._lake, self._lake.clock.now_ms()
-        cell = lake.condemned_files(uuid)
-        listed = await cell.read()
+        listed = await self._lake.condemned_files(uuid).read()
+        now_ms = await self._lake.feature(StoreTime).now_ms() if listed else 0
         due = due_files(listed.value.files, policy, run=self._run, now_ms=now_ms) if listed else ()
         if listed is None or not due:
             return Outcome()

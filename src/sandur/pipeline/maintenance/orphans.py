@@ -23,6 +23,7 @@ from sandur.operations.maintenance.delta_files import DeltaClones, DeltaFiles
 from sandur.operations.maintenance.iceberg_files import IcebergFiles
 from sandur.operations.maintenance.orphans import OrphanRemoval, Outcome, TableFiles, folder_of, list_files
 from sandur.operations.maintenance.references import WorkspaceReferences
+from sandur.operations.store_time import StoreTime
 from sandur.operations.tables.documents import load_head
 from sandur.pipeline.blocking_lake import BlockingLake, lake_options
 from sandur.pipeline.maintenance.engine import SparkTable
@@ -74,7 +75,8 @@ def remove_orphans(run: Run, table: SparkTable, health: TableHealth, policy: Pol
         return result_of(deleted, Outcome(refusal="it cannot be read"))
     listed = listing(table.session, blocking, place)
     try:
-        candidates = find_orphans(table, listed, place, policy, now_ms=blocking.lake.clock.now_ms())
+        now_ms = blocking.wait(blocking.lake.feature(StoreTime).now_ms())
+        candidates = find_orphans(table, listed, place, policy, now_ms=now_ms)
     except PrefixMismatch as error:
         return result_of(deleted, Outcome(refusal=str(error)))
     finally:
