@@ -203,9 +203,14 @@ def absolute(path: str, location: str) -> str:
     return path if is_absolute(path) else f"{location.rstrip('/')}/{path}"
 
 
+def is_foreign(file: FileAction) -> bool:
+    """Whether a file, or its deletion vector, names its place itself."""
+    return is_absolute(file.path) or (file.deletion_vector is not None and file.deletion_vector.storage_type == "p")
+
+
 def foreign_files(state: LogState) -> Sequence[str]:
     """The files elsewhere that a log names: a shallow clone names those of its source."""
-    named = (*state.live.values(), *state.removed.values())
+    named = [one for one in (*state.live.values(), *state.removed.values()) if is_foreign(one)]
     found = [one.path for one in named if is_absolute(one.path)]
     vectors = [one.deletion_vector for one in named if one.deletion_vector]
     return [*found, *(one.path_or_inline_dv for one in vectors if one.storage_type == "p")]

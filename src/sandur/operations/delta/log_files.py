@@ -3,7 +3,7 @@
 import asyncio
 import io
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from sandur.catalog.locations import is_within, normalize_location
@@ -118,13 +118,21 @@ async def read_commits(
 
 
 async def read_checkpoint(
-    lake: Lake, table: DeltaTable, checkpoint: Checkpoint, kind: type[A], form: Form
+    lake: Lake,
+    table: DeltaTable,
+    checkpoint: Checkpoint,
+    kind: type[A],
+    form: Form,
+    pick: Callable[[Iterable[A]], Iterable[A]] = iter,
 ) -> AsyncIterator[Sequence[A]]:
-    """The actions of a checkpoint, file by file, with its sidecars, which lie in the log; Invalid for one elsewhere."""
+    """The actions of a checkpoint, file by file, with its sidecars, which lie in the log; Invalid for one elsewhere.
+
+    `pick` chooses actions of a file while they are decoded, and keeps those that name sidecars.
+    """
     log = f"{table.location}/{LOG_FOLDER}"
     sidecars: list[str] = []
     for name in checkpoint.names:
-        actions = await _actions(lake, f"{log}/{name}", kind, form)
+        actions = await _actions(lake, f"{log}/{name}", kind, form, pick)
         sidecars += [one.sidecar.path for one in actions if one.sidecar]
         yield actions
     folder = f"{log}/_sidecars"
@@ -132,16 +140,22 @@ async def read_checkpoint(
         location = path if "/" in path else f"{folder}/{path}"
         if ".." in path.split("/") or not is_within(normalize_location(location), normalize_location(folder)):
             raise Invalid(f"table {table.uuid}: its checkpoint has the sidecar {path}, which is not in {folder}")
-        yield await _actions(lake, location, kind, form)
+        yield await _actions(lake, location, kind, form, pick)
 
 
-async def _actions(lake: Lake, location: str, kind: type[A], form: Form) -> Sequence[A]:
+async def _actions(
+    lake: Lake, location: str, kind: type[A], form: Form, pick: Callable[[Iterable[A]], Iterable[A]]
+) -> Sequence[A]:
     data = await lake.locations.read(location)
     if data is None:
         raise Unavailable(f"file {location}: is missing, so it is not known which files are needed")
     if location.endswith(".json"):
-        return list(decode_lines(data, kind, location=location))
-    return await asyncio.to_thread(decode_checkpoint, data, kind, form, location=location)
+        return list(pick(decode_lines(data, kind, location=location)))
+
+    def decoded() -> Sequence[A]:
+        return list(pick(decode_rows(checkpoint_rows(data, form, location=location), kind, location=location)))
+
+    return await asyncio.to_thread(decoded)
 
 
 def decode_checkpoint(data: bytes, kind: type[T], form: Form, *, location: str) -> Sequence[T]:

@@ -6,7 +6,7 @@ files is deleted.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sandur.catalog.identifiers import Identifier
@@ -17,9 +17,11 @@ from sandur.catalog.records import DeltaTable
 from sandur.delta.log_state import (
     EMPTY,
     Action,
+    FileAction,
     LogState,
     folded,
     foreign_files,
+    is_foreign,
     is_uniform,
     needed_files,
     retention_ms,
@@ -35,7 +37,7 @@ from sandur.operations.delta.log_files import (
 )
 from sandur.operations.delta.publishing import LOG_FOLDER, known_published, staged_location
 from sandur.operations.lake import Lake
-from sandur.operations.maintenance.orphans import Place, folder_of
+from sandur.operations.maintenance.orphans import FILES_MAX, Place, folder_of
 from sandur.operations.maintenance.references import WorkspaceReferences, location_refusal
 from sandur.operations.store_time import StoreTime
 from sandur.settings import seconds_of
@@ -43,6 +45,7 @@ from sandur.storage.cell import gather_in_batches
 from sandur.storage.contract import Version, list_all
 
 COMMITS_MAX: Final = 100_000
+_ACTIONS_AT_ONCE: Final = 100_000
 _COLUMNS: Final = ("add", "remove", "cdc", "sidecar", "protocol", "metaData")
 DELTA: Final = "DELTA"
 _UNIFORM: Final = "it has Iceberg metadata, which names files of its own"
@@ -179,7 +182,8 @@ class DeltaClones:
         seen = found.version, await _newest_in_log(self._lake, found.value) if is_external else None
         if known and known.seen == seen:
             return known.foreign
-        state = await read_log(self._lake, found.value) if _has_log(found.value) else EMPTY
+        # Files in its own folder are nobody else's, and would fill the memory.
+        state = await read_log(self._lake, found.value, is_foreign) if _has_log(found.value) else EMPTY
         if state is None:  # Its first commit may come without a change of the record.
             return ()
         foreign = tuple(map(address_around, foreign_files(state)))
@@ -201,28 +205,66 @@ async def _newest_in_log(lake: Lake, table: DeltaTable) -> tuple[str, str]:
     return max((one for one in listed if one[0][0].isdecimal()), default=("", ""))
 
 
-async def read_log(lake: Lake, table: DeltaTable) -> LogState | None:
-    """The state of the log at the newest version; None if the table has no log.
+async def read_log(
+    lake: Lake, table: DeltaTable, is_needed: Callable[[FileAction], bool] = lambda _: True
+) -> LogState | None:
+    """The state of the log at the newest version, with the files that are needed; None if the table has no log.
 
-    Unavailable if a part of it is missing, Invalid if it cannot be read: then it is not known which files are needed.
+    Unavailable if a part of it is missing or too many files are needed, Invalid if it cannot be read: then it is not
+    known which files are needed.
     """
     names = await log_names(lake, table)
     if not names:
         return None
+
+    def pick(actions: Iterable[Action]) -> Iterator[Action]:
+        for number, action in enumerate(one for one in actions if _is_picked(one, is_needed)):
+            _check_number(table, number)
+            yield action
+
+    state = EMPTY
+    actions: list[Action] = []
+    async for part in _parts(lake, table, names, pick):
+        actions += part
+        if len(actions) >= _ACTIONS_AT_ONCE:
+            state, actions = await asyncio.to_thread(folded, state, actions), []
+            _check_number(table, _number_of_files(state))
+    state = await asyncio.to_thread(folded, state, actions)
+    _check_number(table, _number_of_files(state))
+    return state
+
+
+def _is_picked(action: Action, is_needed: Callable[[FileAction], bool]) -> bool:
+    files = [one for one in (action.add, action.remove, action.cdc) if one]
+    return not files or any(map(is_needed, files))
+
+
+def _number_of_files(state: LogState) -> int:
+    return len(state.live) + len(state.removed) + len(state.changes)
+
+
+def _check_number(table: DeltaTable, files: int) -> None:
+    if files > FILES_MAX:
+        limit = f"a run keeps at most {FILES_MAX:,} in memory"
+        raise Unavailable(f"table {table.uuid}: its log names at least {files:,} files, and {limit}")
+
+
+async def _parts(
+    lake: Lake, table: DeltaTable, names: Sequence[str], pick: Callable[[Iterable[Action]], Iterable[Action]]
+) -> AsyncIterator[Iterable[Action]]:
+    """The actions of the newest checkpoint, then those of the commits after it."""
     newest = max(published_versions(names), default=-1)
     last = max(newest, table.last_version) if table.table_type == "MANAGED" else newest
     checkpoint = newest_checkpoint(names)
-    state, first = EMPTY, 0
+    first = 0
     if checkpoint:
         first = checkpoint.version + 1
-        async for part in read_checkpoint(lake, table, checkpoint, Action, Form(_is_wanted, row_bytes=None)):
-            state = folded(state, part)
+        async for part in read_checkpoint(lake, table, checkpoint, Action, Form(_is_wanted, row_bytes=None), pick):
+            yield part
     if last - first > COMMITS_MAX:
         raise Unavailable(f"table {table.uuid}: its log has more than {COMMITS_MAX:,} commits after its checkpoint")
-    actions: list[Action] = []
     async for _, some in read_commits(lake, table, range(first, last + 1), Action):
-        actions += some
-    return await asyncio.to_thread(folded, state, actions)
+        yield pick(some)
 
 
 def _is_wanted(path: str) -> bool:

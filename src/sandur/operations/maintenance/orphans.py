@@ -32,7 +32,7 @@ from sandur.catalog.maintenance.orphans import (
 )
 from sandur.catalog.maintenance.policies import Orphans
 from sandur.catalog.records import BoundRecord, DeltaTable, Pointer
-from sandur.errors import Busy, OutcomeUnknown, SandurError, SwapLost, Unavailable
+from sandur.errors import Busy, Invalid, OutcomeUnknown, SandurError, SwapLost, Unavailable
 from sandur.operations.backups.restored import LastRestore
 from sandur.operations.lake import Lake
 from sandur.operations.store_time import StoreTime
@@ -45,6 +45,9 @@ DELETES_MAX: Final = 10_000
 """The number of files that one run deletes from one table."""
 
 _SWEPT_FULL: Final = f"at most {SWEPT_MAX:,} files of a table are deleted in {SWEPT_KEPT_MS // 86_400_000} days"
+
+FILES_MAX: Final = 2_000_000
+"""A table with more files is left alone: a run takes about 1.2 KiB of memory for each file that it lists itself."""
 
 Fence = Callable[[], Awaitable[None]]
 """Raises if this run has lost its turn; called before each batch of deletions."""
@@ -106,7 +109,10 @@ class OrphanRemoval:
         place = await self._tables.open(uuid, name)
         if isinstance(place, str):
             return Outcome(refusal=place)
-        files = found.files if found else await list_files(lake, place.location)
+        try:
+            files = found.files if found else await list_files(lake, place.location)
+        except Invalid as error:
+            return Outcome(refusal=str(error))
         suspects = _suspects(files, place, policy, await time.now_ms())
         if refusal := suspects.refusal or await self._look(uuid, place, suspects, is_whole=found is None):
             return Outcome(refusal=refusal)
@@ -263,11 +269,16 @@ def _as_found(file: CondemnedFile) -> FoundFile:
 
 
 async def list_files(lake: Lake, place: str) -> Sequence[FoundFile]:
-    """The files below a place. The listed prefix ends with a slash: `t1` does not contain `t10`."""
+    """The files below a place; Invalid if there are more than FILES_MAX.
+
+    The listed prefix ends with a slash: `t1` does not contain `t10`.
+    """
     store, folder = folder_of(lake, place)
     found: list[FoundFile] = []
     async for page in list_pages(store, folder):
         found += files_in(place, folder, ((one.key, str(one.version), one.size_bytes, one.modified_ms) for one in page))
+        if len(found) > FILES_MAX:
+            raise Invalid(f"it has at least {len(found):,} files, and a run keeps at most {FILES_MAX:,} in memory")
     return found
 
 

@@ -17,7 +17,7 @@ from sandur.catalog.maintenance.health import TableHealth
 from sandur.catalog.maintenance.orphans import CONDEMNED_MAX, LEFT, Found, FoundFile
 from sandur.catalog.maintenance.policies import Policy
 from sandur.catalog.maintenance.records import OperationResult
-from sandur.errors import SandurError
+from sandur.errors import Invalid, SandurError
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.delta_files import DeltaClones, DeltaFiles
 from sandur.operations.maintenance.iceberg_files import IcebergFiles
@@ -73,7 +73,10 @@ def remove_orphans(run: Run, table: SparkTable, health: TableHealth, policy: Pol
     place = blocking.wait(_place_of(blocking.lake, health.uuid))
     if not place:
         return result_of(deleted, Outcome(refusal="it cannot be read"))
-    listed = listing(table.session, blocking, place)
+    try:
+        listed = listing(table.session, blocking, place)
+    except Invalid as error:  # The driver lists any store but the catalog's own, and its memory is bounded.
+        return result_of(deleted, Outcome(refusal=str(error)))
     try:
         now_ms = blocking.wait(blocking.lake.feature(StoreTime).now_ms())
         candidates = find_orphans(table, listed, place, policy, now_ms=now_ms)
