@@ -41,6 +41,8 @@ from sandur.pipeline.maintenance.evidence import (
 )
 from sandur.pipeline.maintenance.iceberg import expirable_snapshots
 from sandur.pipeline.maintenance.settle import settle_runs
+from sandur.storage.memory import MemoryStore
+from tests.fakes.spy_store import SpyStore
 from tests.operations.delta_requests import add, create_managed, publish, write_staged
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (
@@ -166,6 +168,19 @@ async def test_a_published_run_keeps_its_end_and_while_there_is_room_its_records
     assert removed == 0
     assert [(run.run, len(run.names)) for run in await list_runs(lake)] == [("1", 1), ("2", 3), ("3", 3), ("4", 3)]
     assert await settle_runs(lake, await list_runs(lake), settled_by="5") == 0
+
+
+async def test_the_removal_of_runs_reads_one_end_that_is_young() -> None:
+    spy = SpyStore(MemoryStore())
+    lake = make_lake(spy)
+    for number in range(100):
+        await RunRecords(lake, f"{number:03d}").write_end(RunEnd(run=f"{number:03d}", ended_ms=number))
+    published = frozenset(run.run for run in await list_runs(lake))
+    spy.reset()
+
+    removed = await remove_runs(lake, ended_before_ms=10, published=published)
+
+    assert (removed, len(spy.keys("get"))) == (10, 11)
 
 
 async def test_the_newest_end_stays_below_a_run_that_has_none(lake: Lake) -> None:

@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -341,6 +342,40 @@ async def test_a_clone_that_is_gone_is_forgotten() -> None:
 
     assert (ended, gone) == ("", "")
     assert again == f"table {made.table.uuid} names files of it, as a shallow clone does"
+
+
+@pytest.mark.parametrize(
+    ("live", "twins"),
+    [
+        (["p=a%20b/part-0"], ["p=a b/part-0", "p=a%20b/part-0"]),
+        (["p=caf\u00e9/part-0", "p=cafe\u0301/part-0"], ["p=caf\u00e9/part-0", "p=cafe\u0301/part-0"]),
+    ],
+)
+async def test_two_files_whose_names_may_mean_one_both_stay(live: list[str], twins: list[str]) -> None:
+    made = await Vacuumed.managed(*map(added, live))
+    await made.write(*twins, "old")
+    made.cluster.clock.advance(8 * DAY_MS)
+
+    found = await made.condemn()
+
+    assert (found.refusal, found.files, found.kept["referred to"]) == ("", 1, 2)
+
+
+@pytest.mark.parametrize(
+    "part", ["p=a%253Fb", "url=http%253A%252F%252Fx.org", "p=%25231", "p=a b", "p=a%2520b", "p=%25E3%2580%2580"]
+)
+async def test_a_table_with_odd_partition_values_is_vacuumed(part: str) -> None:
+    made = await Vacuumed.managed(added(f"{part}/live"))
+    await made.write(f"{unquote(part)}/live", "old")
+    made.cluster.clock.advance(8 * DAY_MS)
+
+    found = await made.condemn()
+
+    assert (found.refusal, found.files) == ("", 1)
+    assert (await made.delete()).files == 0
+    made.cluster.clock.advance(DAY_MS)
+    await made.delete()
+    assert await made.files() == [f"{unquote(part)}/live"]
 
 
 async def test_a_log_that_names_files_in_another_way_than_the_store_is_left_alone() -> None:

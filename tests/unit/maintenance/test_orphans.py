@@ -54,6 +54,39 @@ def test_an_old_file_that_nothing_refers_to_is_condemned() -> None:
     assert decision.refusal == ""
 
 
+TWINS: Final = [("data/p=a b/x", "data/p=a%20b/x"), ("data/p=caf\u00e9/x", "data/p=cafe\u0301/x")]
+"""Names that some engine reads as one file, and that stores keep apart."""
+
+
+@pytest.mark.parametrize("twins", TWINS)
+def test_of_two_files_that_may_be_one_both_stay_if_one_is_referred_to(twins: tuple[str, str]) -> None:
+    for referred in twins:
+        found = suspects(*map(file, twins))
+
+        found.clear([f"{PLACE}/{referred}"])
+
+        assert (len(found), found.kept.total()) == (0, 2)
+
+
+@pytest.mark.parametrize("twins", TWINS)
+def test_two_files_that_may_be_one_are_two_orphans(twins: tuple[str, str]) -> None:
+    found = suspects(*map(file, twins))
+
+    assert [one.location for one in found.files] == sorted(f"{PLACE}/{path}" for path in twins)
+
+
+def test_of_two_files_that_may_be_one_the_younger_one_stays_and_a_reference_keeps_the_other() -> None:
+    old, young = file("data/p=a b/x", days=9), file("data/p=a%20b/x", days=4)
+    found = suspects(old, young)
+
+    found.keep_younger(NOW_MS - 5 * DAY_MS)
+    left = found.files
+    found.clear([young.location])
+
+    assert (left, found.files) == ((old,), ())
+    assert found.kept["younger than the minimum age"] == 1
+
+
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
