@@ -7,31 +7,22 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.locations import canonical_address
-from sandur.catalog.maintenance import orphans as decisions
 from sandur.catalog.maintenance.policies import Orphans
 from sandur.errors import Conflict, Invalid, SandurError
 from sandur.operations.backups.restored import Restored, note_restore
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.lake import Lake
-from sandur.operations.maintenance import orphans as removals
-from sandur.operations.maintenance.delta_files import DeltaClones
 from sandur.operations.maintenance.iceberg_files import IcebergFiles
-from sandur.operations.maintenance.orphans import OrphanRemoval
-from sandur.operations.maintenance.references import WorkspaceReferences
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.register import register_table
 from sandur.operations.tables.views import create_view
 from sandur.operations.transactions.coordinator import commit_transaction
-from tests.fakes.fixed_clock import FixedClock
-from tests.fakes.spy_store import SpyStore
 from tests.fakes.yielding_store import YieldingStore
 from tests.operations.claimed_places import migrate
 from tests.operations.delta_requests import create_managed
 from tests.operations.janitor_runs import Cluster
-from tests.operations.lakes import make_lake
 from tests.operations.orphan_runs import (
     AGE_MS,
     ORPHAN,
@@ -118,61 +109,6 @@ async def test_a_young_file_is_not_an_orphan() -> None:
 
     assert await condemned(cluster, table) == [ORPHAN]
     assert found.kept["younger than the minimum age"] == 1
-
-
-async def test_a_driver_whose_clock_is_ahead_condemns_and_deletes_by_the_time_of_the_store() -> None:
-    cluster, table = await with_orphan()
-    await cluster.server().locations.create(table.at("data/young.parquet"), b"x")
-    ahead = FixedClock(cluster.clock.now_ms() + 40 * DAY_MS)
-
-    def run(name: str) -> OrphanRemoval:
-        lake = make_lake(cluster.store, ahead)
-        return OrphanRemoval(lake, name, no_fence, IcebergFiles(lake))
-
-    await run("first").condemn(table.uuid, table.identifier, POLICY)
-    early = await run("second").delete(table.uuid, table.identifier, POLICY)
-    found = await condemned(cluster, table)
-    for clock in (cluster.clock, ahead):
-        clock.advance(DAY_MS)
-    late = await run("third").delete(table.uuid, table.identifier, POLICY)
-
-    assert (found, early.files, late.files) == ([ORPHAN], 0, 1)
-
-
-async def test_a_driver_whose_clock_is_ahead_deletes_no_sooner_what_another_one_condemned() -> None:
-    cluster, table = await with_orphan()
-    await condemn(cluster, table)
-    lake = make_lake(cluster.store, FixedClock(cluster.clock.now_ms() + 40 * DAY_MS))
-
-    done = await OrphanRemoval(lake, "second", no_fence, IcebergFiles(lake)).delete(
-        table.uuid, table.identifier, POLICY
-    )
-
-    assert done.files == 0
-    assert await has_orphan(cluster, table)
-
-
-async def test_a_driver_whose_clock_is_behind_condemns_less() -> None:
-    cluster, table = await with_orphan()
-    lake = make_lake(cluster.store, FixedClock(cluster.clock.now_ms() - 2 * DAY_MS))
-
-    found = await OrphanRemoval(lake, "first", no_fence, IcebergFiles(lake)).condemn(
-        table.uuid, table.identifier, POLICY
-    )
-
-    assert (found.files, found.kept["younger than the minimum age"] > 0) == (0, True)
-
-
-async def test_a_run_asks_for_the_time_of_the_store_once() -> None:
-    cluster, table = await with_orphan()
-    spy = SpyStore(cluster.store)
-    run = removal(cluster, "first", spy)
-
-    for _ in range(3):
-        await run.condemn(table.uuid, table.identifier, POLICY)
-
-    assert len([key for key in spy.keys("put") if key.startswith("_probe/")]) == 1
-    assert await cluster.keys("_probe/") == []
 
 
 async def test_a_file_that_may_be_of_a_commit_after_the_backup_that_was_restored_is_not_condemned() -> None:
@@ -410,84 +346,6 @@ async def test_a_table_with_a_shallow_clone_in_delta_is_left_alone() -> None:
     assert found.refusal == f"table {clone.uuid} names files of it, as a shallow clone does"
 
 
-ODD_PATHS = [
-    "data/url=http%3A%2F%2Fx.org/f.parquet",
-    "data/p=a%3Fb/f.parquet",
-    "data/p=%231/f.parquet",
-    "data/p=a%2A/f.parquet",
-    "data/p=%E3%80%80/f.parquet",
-    "data/p=%E9/f.parquet",
-    "data/p=%5Bx%5D/f.parquet",
-]
-
-
-async def add_manifest(lake: Lake, table: TableWithFiles, *paths: str) -> None:
-    """Commit a second snapshot whose manifest names the files, wherever they are."""
-    await lake.locations.create(table.at("metadata/odd.avro"), manifest(*paths))
-    listed = manifest_list(table.at("metadata/m1.avro"), table.at("metadata/odd.avro"))
-    await lake.locations.create(table.at("metadata/snap-2.avro"), listed)
-    await add_snapshot(lake, table, 2, table.at("metadata/snap-2.avro"))
-
-
-@pytest.mark.parametrize("odd", ODD_PATHS)
-async def test_another_table_that_refers_to_a_file_with_an_odd_name_shares_it(odd: str) -> None:
-    cluster, table = await with_orphan()
-    server = cluster.server()
-    await server.locations.create(table.at(odd), b"x")
-    other = await create_table_with_files(server, "other", snapshots=1)
-    await add_manifest(server, other, table.at(odd))
-
-    shared = await IcebergFiles(cluster.server()).sharing(table.uuid, table.location)
-
-    assert shared == f"table {other.uuid} refers to files of it"
-
-
-async def test_own_files_with_odd_names_are_not_those_of_others() -> None:
-    cluster, table = await with_orphan()
-    server = cluster.server()
-    other = await create_table_with_files(server, "other", snapshots=1)
-    await add_manifest(server, other, *map(other.at, ODD_PATHS))
-    references = WorkspaceReferences(cluster.server())
-
-    await references.refresh()
-
-    assert list(references.foreign(table.uuid)) == []
-
-
-async def test_a_clone_of_a_file_with_an_odd_name_blocks_only_its_source() -> None:
-    cluster, table = await with_orphan()
-    server = cluster.server()
-    clone = await create_managed(server)
-    first = json.dumps({"add": {"path": "file:/elsewhere/p=a%253Fb/x.parquet"}}).encode()
-    await server.locations.create(f"{clone.location}/_delta_log/{0:020d}.json", first)
-
-    found = await condemn(cluster, table)
-    source = await DeltaClones(cluster.server()).user_of("source", canonical_address("file:/elsewhere"))
-
-    assert (found.refusal, found.files) == ("", 1)
-    assert source == f"table {clone.uuid} names files of it, as a shallow clone does"
-
-
-async def test_a_run_reads_open_stages_once_and_together() -> None:
-    cluster, table = await with_orphan()
-    for number in range(40):
-        await create_managed(cluster.server(), identifier_of(f"d{number}"))
-        staged = new_table(f"s{number}", stage_create=True)
-        await create_table(cluster.server(), NAMESPACE, staged, request(f"stage {number}"))
-    spy = SpyStore(cluster.store)
-    server = cluster.server(spy)
-    files = IcebergFiles(server)
-
-    costs = []
-    for _ in range(2):
-        spy.reset()
-        assert await files.sharing(table.uuid, table.location) == ""
-        costs.append((len([key for key in spy.keys("get") if "_staged/" in key]), spy.rounds))
-
-    assert [reads for reads, _ in costs] == [80, 0]
-    assert all(rounds < 40 for _, rounds in costs), costs
-
-
 async def test_a_stage_that_was_made_after_the_first_table_of_a_run_counts() -> None:
     cluster, table = await with_orphan()
     files = IcebergFiles(cluster.server())
@@ -701,41 +559,6 @@ class OrphanRun:
     async def go(self) -> None:
         await self._removal.delete(self._table.uuid, self._table.identifier, POLICY)
         await self._removal.condemn(self._table.uuid, self._table.identifier, POLICY)
-
-
-async def with_two_condemned() -> tuple[Cluster, TableWithFiles]:
-    cluster, table = await with_orphan()
-    await cluster.server().locations.create(table.at("data/orphan-2.parquet"), b"x")
-    cluster.clock.advance(AGE_MS)
-    await condemn(cluster, table)
-    cluster.clock.advance(DAY_MS)
-    return cluster, table
-
-
-async def test_a_run_says_how_many_files_it_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, table = await with_two_condemned()
-    monkeypatch.setattr(removals, "DELETES_MAX", 1)
-
-    first = await delete(cluster, table)
-    second = await delete(cluster, table)
-
-    assert (first.files, first.left) == (1, 1)
-    assert (second.files, second.left) == (1, 0)
-
-
-@pytest.mark.parametrize(("room", "deleted"), [(0, 0), (1, 1), (2, 2)])
-async def test_files_that_the_list_of_swept_files_has_no_room_for_stay_and_the_run_says_so(
-    room: int, deleted: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster, table = await with_two_condemned()
-    monkeypatch.setattr(decisions, "SWEPT_MAX", room)
-
-    done = await delete(cluster, table)
-
-    limit = "at most 100,000 files of a table are deleted in 90 days"
-    assert (done.files, done.left) == (deleted, 2 - deleted)
-    assert done.refusal == ("" if room else limit)
-    assert done.kept == ({f"left for a later run: {limit}": 1} if room == 1 else {})
 
 
 async def test_a_table_that_was_never_cleaned_reads_no_list() -> None:

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from sandur.catalog.locations import canonical_address
 from sandur.catalog.maintenance.policies import Orphans, Policy
 from sandur.catalog.records import DeltaTable, Uniform
 from sandur.delta.log_state import RETENTION
@@ -20,18 +19,13 @@ from sandur.errors import Invalid
 from sandur.operations.delta.commit import update_table
 from sandur.operations.delta.tables import NewTable, create_external
 from sandur.operations.janitors.sweep import DAY_MS
-from sandur.operations.maintenance import delta_files
-from sandur.operations.maintenance import orphans as removals
-from sandur.operations.maintenance.delta_files import DeltaClones, DeltaFiles
+from sandur.operations.maintenance.delta_files import DeltaFiles
 from sandur.operations.maintenance.orphans import OrphanRemoval, Outcome
-from sandur.storage.contract import LIST_LIMIT_MAX, ObjectStore
-from tests.fakes.fixed_clock import FixedClock
-from tests.fakes.spy_store import SpyStore
+from sandur.storage.contract import ObjectStore
 from tests.operations.delta_requests import D, add, create_managed, write_staged
 from tests.operations.janitor_runs import Cluster
-from tests.operations.lakes import make_lake
 from tests.operations.orphan_runs import InterruptedStore, no_fence
-from tests.operations.requests import copy_store, identifier_of, request
+from tests.operations.requests import copy_store, request
 
 POLICY: Final = Orphans()
 PROTOCOL: Final = {"protocol": {"minReaderVersion": 3, "readerFeatures": ["deletionVectors", "catalogManaged"]}}
@@ -163,18 +157,6 @@ async def test_staged_commits_are_deleted_once_they_are_published_and_not_tracke
     assert [one for one in await made.files() if "_staged" in one] == [f"_delta_log/_staged_commits/{3:020d}.one.json"]
 
 
-async def test_a_driver_whose_clock_is_ahead_keeps_files_that_were_removed_within_the_retention() -> None:
-    made = await Vacuumed.managed(added("live"))
-    await made.write("live", "removed")
-    made.cluster.clock.advance(20 * DAY_MS)
-    await made.commit(1, removed("removed", made.cluster.clock.now_ms()))
-    lake = make_lake(made.cluster.store, FixedClock(made.cluster.clock.now_ms() + 40 * DAY_MS))
-
-    found = await OrphanRemoval(lake, "first", no_fence, DeltaFiles(lake, Policy())).condemn(made.table.uuid, D, POLICY)
-
-    assert (found.files, found.kept["referred to"]) == (0, 2)
-
-
 async def test_a_table_that_keeps_removed_files_longer_is_obeyed() -> None:
     made = await Vacuumed.managed(added("live"))
     await made.write("live", "old")
@@ -258,90 +240,6 @@ async def test_nothing_is_deleted_while_the_log_cannot_be_read(damage: str) -> N
     found = await made.condemn()
 
     assert found.refusal.startswith("what refers to its files is unknown")
-
-
-async def test_a_shallow_clone_blocks_the_vacuum_of_its_source() -> None:
-    made = await Vacuumed.managed(added("live"))
-    await made.write("live", "old")
-    server = made.cluster.server()
-    clone = Vacuumed(made.cluster, await create_managed(server, identifier_of("clone")))
-    await clone.publish(0, PROTOCOL, added(made.at("old")))
-    made.cluster.clock.advance(8 * DAY_MS)
-
-    found = await made.condemn()
-
-    assert found.refusal == f"table {clone.table.uuid} names files of it, as a shallow clone does"
-
-
-async def test_the_log_of_a_table_is_read_again_only_after_a_commit() -> None:
-    """A run asks for the clones of each table that it cleans."""
-    made = await Vacuumed.external(added("file:/elsewhere/one"))
-    spy = SpyStore(made.cluster.store)
-    clones = DeltaClones(made.cluster.server(spy))
-    one, two = (canonical_address(f"file:/elsewhere/{name}") for name in ("one", "two"))
-
-    found = [await clones.user_of("other", place) for place in (one, two, one)]
-    reads = len([key for key in spy.keys("get") if "_delta_log/" in key])
-    await made.publish(1, added("file:/elsewhere/two"))
-    after = await clones.user_of("other", two)
-
-    user = f"table {made.table.uuid} names files of it, as a shallow clone does"
-    assert (found, reads, after) == ([user, "", user], 1, user)
-
-
-async def test_a_clone_that_writes_its_first_commit_during_a_run_counts() -> None:
-    """The record of an external table does not show its commits, not even the first one."""
-    cluster = await Cluster.with_catalog()
-    server = cluster.server()
-    new = NewTable(identifier=D, table_type="EXTERNAL", location=f"{server.area}/main/outside")
-    made = Vacuumed(cluster, await create_external(server, new, request=request("external")))
-    clones = DeltaClones(cluster.server())
-    place = canonical_address("file:/elsewhere/one")
-
-    before = await clones.user_of("other", place)
-    await made.publish(0, PROTOCOL, added("file:/elsewhere/one/x.parquet"))
-    after = await clones.user_of("other", place)
-
-    assert (before, after) == ("", f"table {made.table.uuid} names files of it, as a shallow clone does")
-
-
-async def test_a_managed_clone_is_read_again_only_when_its_record_changed() -> None:
-    made = await Vacuumed.managed(added("file:/elsewhere/one"))
-    spy = SpyStore(made.cluster.store)
-    clones = DeltaClones(made.cluster.server(spy))
-    one, two = (canonical_address(f"file:/elsewhere/{name}") for name in ("one", "two"))
-    user = f"table {made.table.uuid} names files of it, as a shallow clone does"
-
-    first = await clones.user_of("other", one)
-    spy.reset()
-    second = await clones.user_of("other", one)
-    reads = len(spy.keys("get")) + len(spy.keys("get_if_changed"))
-    await made.commit(1, added("file:/elsewhere/two"))
-    third = await clones.user_of("other", two)
-
-    assert (first, second, third) == (user, user, user)
-    assert reads == 0
-
-
-async def test_a_clone_that_is_gone_is_forgotten() -> None:
-    made = await Vacuumed.managed(added("file:/elsewhere/one"))
-    server = made.cluster.server()
-    clones = DeltaClones(server)
-    one = canonical_address("file:/elsewhere/one")
-    cell = server.delta_table(made.table.uuid)
-    record = await cell.read()
-    assert record
-
-    assert await clones.user_of("other", one)
-    killed = await cell.swap(replace(record.value, state="killed"), expected=record.version)
-    ended = await clones.user_of("other", one)
-    await cell.empty(expected=killed.version)
-    gone = await clones.user_of("other", one)
-    await cell.create(record.value)
-    again = await clones.user_of("other", one)
-
-    assert (ended, gone) == ("", "")
-    assert again == f"table {made.table.uuid} names files of it, as a shallow clone does"
 
 
 @pytest.mark.parametrize(
@@ -523,84 +421,6 @@ async def test_a_delta_table_that_allows_it_in_capitals_is_vacuumed() -> None:
     made.cluster.clock.advance(8 * DAY_MS)
 
     assert (await made.vacuum()).files == 1
-
-
-async def test_a_table_with_too_many_files_is_left_alone_before_all_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = await Vacuumed.managed(added("live"))
-    await made.write("live", *(f"old-{number}" for number in range(LIST_LIMIT_MAX + 10)))
-    made.cluster.clock.advance(8 * DAY_MS)
-    monkeypatch.setattr(removals, "FILES_MAX", 900)
-    spy = SpyStore(made.cluster.store)
-
-    refused = await made.condemn(store=spy)
-
-    _, key = made.cluster.server().locations.holder(made.at("_"))
-    assert refused.refusal == "it has at least 1,000 files, and a run keeps at most 900 in memory"
-    assert spy.keys("list") == [key.removesuffix("_")]
-
-
-@pytest.mark.parametrize(("form", "at_least"), [("commits", 14), ("a checkpoint", 11)])
-async def test_a_log_with_too_many_files_is_not_read_to_its_end(
-    form: str, at_least: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = await Vacuumed.external(added("live"))
-    if form == "commits":
-        for number in range(1, 40):
-            await made.publish(number, added(f"live-{number}"))
-    else:
-        rows = [added(f"live-{number}") for number in range(40)]
-        await made.write(f"_delta_log/{1:020d}.checkpoint.parquet", data=checkpoint(rows))
-    await made.write("old")
-    made.cluster.clock.advance(8 * DAY_MS)
-    monkeypatch.setattr(delta_files, "FILES_MAX", 10)
-    monkeypatch.setattr(delta_files, "_ACTIONS_AT_ONCE", 5)
-
-    found = await made.condemn()
-
-    text = f"table {made.table.uuid}: its log names at least {at_least} files, and a run keeps at most 10 in memory"
-    assert found.refusal == f"what refers to its files is unknown: {text}"
-
-
-async def test_a_large_table_is_no_obstacle_for_others_if_it_names_no_files_of_theirs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made = await Vacuumed.managed(*(added(f"live-{number}") for number in range(40)))
-    clones = DeltaClones(made.cluster.server())
-    monkeypatch.setattr(delta_files, "FILES_MAX", 10)
-
-    assert await clones.user_of("other", canonical_address("file:/elsewhere")) == ""
-
-
-@pytest.mark.parametrize("actions_at_once", [1, 3, 1_000])
-async def test_a_log_that_is_read_in_parts_has_the_same_files(
-    actions_at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = await Vacuumed.external(added("a"), added("b"))
-    await made.publish(1, removed("a", 5), added("c", deletionVector=VECTOR))
-    await made.publish(2, added("a"), removed("b", 6), {"metaData": {"configuration": {"p": "1"}}})
-    monkeypatch.setattr(delta_files, "_ACTIONS_AT_ONCE", actions_at_once)
-
-    state = await delta_files.read_log(made.cluster.server(), made.table)
-
-    assert state
-    assert sorted(path for path, _ in state.live) == ["a", "c"]
-    assert sorted(path for path, _ in state.removed) == ["b"]
-    assert state.properties == {"p": "1"}
-
-
-@pytest.mark.parametrize("form", ["a commit", "a checkpoint"])
-async def test_a_clone_that_names_a_deletion_vector_elsewhere_counts(form: str) -> None:
-    made = await Vacuumed.external()
-    vector = {"storageType": "p", "pathOrInlineDv": "file:/elsewhere/dv.bin", "offset": 1, "cardinality": 1}
-    if form == "a commit":
-        await made.publish(1, added("own"), added("with-vector", deletionVector=vector))
-    else:
-        rows = [added("own"), added("file:/elsewhere/x.parquet")]
-        await made.write(f"_delta_log/{1:020d}.checkpoint.parquet", data=checkpoint(rows))
-
-    found = await DeltaClones(made.cluster.server()).user_of("other", canonical_address("file:/elsewhere"))
-
-    assert found == f"table {made.table.uuid} names files of it, as a shallow clone does"
 
 
 async def test_tables_with_iceberg_metadata_and_other_formats_are_left_alone() -> None:
