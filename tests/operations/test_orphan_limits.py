@@ -3,6 +3,7 @@
 import pytest
 
 from sandur.catalog.maintenance import orphans as decisions
+from sandur.catalog.maintenance.policies import Orphans
 from sandur.operations.janitors.sweep import DAY_MS
 from sandur.operations.maintenance import orphans as removals
 from sandur.operations.maintenance.iceberg_files import IcebergFiles
@@ -35,6 +36,7 @@ from tests.operations.requests import (
 )
 from tests.operations.table_files import (
     TableWithFiles,
+    files_below,
 )
 
 
@@ -131,6 +133,28 @@ async def test_a_run_says_how_many_files_it_left(monkeypatch: pytest.MonkeyPatch
 
     assert (first.files, first.left) == (1, 1)
     assert (second.files, second.left) == (1, 0)
+
+
+async def test_a_table_with_more_orphans_than_a_run_takes_is_clean_after_some_days(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, table = await with_orphan()
+    before = await files_below(cluster.server(), table)
+    for number in range(4):
+        await cluster.server().locations.create(table.at(f"data/orphan-{number}.parquet"), b"x")
+    cluster.clock.advance(AGE_MS)
+    monkeypatch.setattr(decisions, "CONDEMNED_MAX", 2)
+    monkeypatch.setattr(removals, "DELETES_MAX", 2)
+
+    steps = []
+    for day in range(5):
+        done = await delete(cluster, table, run=f"{day}")
+        found = await removal(cluster, f"{day}").condemn(table.uuid, table.identifier, Orphans(share_max=1.0))
+        steps.append((done.files, found.files, found.left))
+        cluster.clock.advance(DAY_MS)
+
+    assert steps == [(0, 2, 3), (2, 2, 1), (2, 1, 0), (1, 0, 0), (0, 0, 0)]
+    assert await files_below(cluster.server(), table) == [one for one in before if one != ORPHAN]
 
 
 @pytest.mark.parametrize(("room", "deleted"), [(0, 0), (1, 1), (2, 2)])
