@@ -10,10 +10,9 @@ from sandur.operations.credentials.profiles import own_store_profile
 from sandur.operations.credentials.vend import probe_access
 from sandur.operations.janitors.sweep import DAY_MS, list_layouts
 from sandur.operations.lake import Lake
-from sandur.operations.store_time import write_time
 from sandur.settings import Settings, seconds_of
 from sandur.storage.layout import LOCATIONS_COMPLETE, RESTORING
-from sandur.storage.probe import check_access, verify_store
+from sandur.storage.probe import check_access, verify_store, write_time
 from sandur.storage.record_form import read_format
 
 SKEW_WARN_MS: Final = 2_000
@@ -75,7 +74,7 @@ async def _rights(lake: Lake) -> Line:
 
 async def _clock(lake: Lake) -> Line:
     """Compare the time of an object that is written now with the clock of this machine."""
-    skew_ms = clock_skew_ms(*await write_time(lake))
+    skew_ms = clock_skew_ms(*await write_time(lake.store, lake.clock))
     text = f"{abs(skew_ms) / 1_000:.1f} s {'behind' if skew_ms > 0 else 'ahead of'} the store"
     if abs(skew_ms) < SKEW_WARN_MS:
         return Line("clock", "ok", text)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from sandur.clock import Clock, SystemClock
-from sandur.errors import SandurError, SwapLost, Unfit
+from sandur.errors import SandurError, SwapLost, Unavailable, Unfit
 from sandur.settings import Settings
 from sandur.storage import layout
 from sandur.storage.cell import gather_all
@@ -59,6 +59,27 @@ async def check_access(store: ObjectStore, clock: Clock, address: str = "the sto
     except SandurError as error:
         reason = str(error).removeprefix(f"object {_READINESS_KEY}: ")
         raise Unfit(f"{address} cannot be written: {reason}") from error
+
+
+class WriteTime(NamedTuple):
+    """When the store says that an object was written, and the time of this process before and after the write."""
+
+    store_ms: int
+    before_ms: int
+    after_ms: int
+
+
+async def write_time(store: ObjectStore, clock: Clock) -> WriteTime:
+    """Write an object, look at its time, and remove it; Unavailable if it is gone before."""
+    key = f"{layout.probe_folder(clock.new_id())}clock"
+    before_ms = clock.now_ms()
+    version = await store.put(key, clock.new_id().encode(), expected=ABSENT)
+    after_ms = clock.now_ms()
+    listed = await store.head(key)
+    if listed is None:
+        raise Unavailable(f"object {key}: it is gone right after it was written, so the store's time is not known")
+    await store.delete(key, expected=version)
+    return WriteTime(listed.modified_ms, before_ms, after_ms)
 
 
 async def verify_store(store: ObjectStore, clock: Clock, address: str = "the store") -> Sequence[str]:

@@ -37,9 +37,8 @@ from sandur.operations.delta.log_files import (
 )
 from sandur.operations.delta.publishing import LOG_FOLDER, known_published, staged_location
 from sandur.operations.lake import Lake
-from sandur.operations.maintenance.orphans import FILES_MAX, Place, folder_of
+from sandur.operations.maintenance.orphans import FILES_MAX, Place, StoreTime, folder_of
 from sandur.operations.maintenance.references import WorkspaceReferences, location_refusal
-from sandur.operations.store_time import StoreTime
 from sandur.settings import seconds_of
 from sandur.storage.cell import gather_in_batches
 from sandur.storage.contract import Version, list_all

@@ -35,10 +35,10 @@ from sandur.catalog.records import BoundRecord, DeltaTable, Pointer
 from sandur.errors import Busy, Invalid, OutcomeUnknown, SandurError, SwapLost, Unavailable
 from sandur.operations.backups.restored import LastRestore
 from sandur.operations.lake import Lake
-from sandur.operations.store_time import StoreTime
 from sandur.settings import seconds_of
 from sandur.storage.cell import Attempts, Versioned, gather_all
 from sandur.storage.contract import ObjectStore, Version, list_pages, portions
+from sandur.storage.probe import write_time
 
 DELETES_AT_ONCE: Final = 64
 DELETES_MAX: Final = 10_000
@@ -51,6 +51,23 @@ FILES_MAX: Final = 2_000_000
 
 Fence = Callable[[], Awaitable[None]]
 """Raises if this run has lost its turn; called before each batch of deletions."""
+
+
+class StoreTime:
+    """The time by which the age of files is judged: that of this process, but never later than that of the store.
+
+    If the clock of this process is behind, files are only younger. How far it is ahead is measured once.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._ahead_ms: int | None = None
+
+    async def now_ms(self) -> int:
+        if self._ahead_ms is None:
+            written = await write_time(self._lake.store, self._lake.clock)
+            self._ahead_ms = max(0, written.after_ms - written.store_ms)
+        return self._lake.clock.now_ms() - self._ahead_ms
 
 
 class Outcome(NamedTuple):

@@ -21,9 +21,8 @@ from sandur.errors import Invalid, SandurError
 from sandur.operations.lake import Lake
 from sandur.operations.maintenance.delta_files import DeltaClones, DeltaFiles
 from sandur.operations.maintenance.iceberg_files import IcebergFiles
-from sandur.operations.maintenance.orphans import OrphanRemoval, Outcome, TableFiles, folder_of, list_files
+from sandur.operations.maintenance.orphans import OrphanRemoval, Outcome, StoreTime, TableFiles, folder_of, list_files
 from sandur.operations.maintenance.references import WorkspaceReferences
-from sandur.operations.store_time import StoreTime
 from sandur.operations.tables.documents import load_head
 from sandur.pipeline.blocking_lake import BlockingLake, lake_options
 from sandur.pipeline.maintenance.engine import SparkTable
