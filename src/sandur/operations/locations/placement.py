@@ -25,7 +25,7 @@ from sandur.operations.locations.claims import LocationClaims, Places
 from sandur.operations.locations.owners import catalog_places, has_open_order, kill_orphan
 from sandur.operations.tables.documents import request_id
 from sandur.operations.tables.names import catalog_home, is_alive, resolve_namespace
-from sandur.storage.cell import Attempts, Versioned, gather_all
+from sandur.storage.cell import Attempts, Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT
 
 
@@ -188,22 +188,28 @@ async def end_generated(lake: Lake, address: Address, authorize: Callable[[], Aw
     if await lake.delta_stage(uuid).read():
         raise Invalid(f"Invalid location {address}: it was generated for a staged table")
     for one in _FORMATS:
-        cell = lake.bound_record(uuid, one)
-        async for _ in Attempts(lake.clock):
-            found = await cell.read()
-            if found is None and one != "iceberg":
-                break
-            if found and found.value.state in {"unbound", "condemned"}:  # A creation that may never be finished.
-                if await kill_orphan(lake, cell, found) is False:
-                    raise _exists(address, found.value)
-                continue
-            ended = await _ended(lake, found.value if found else None, uuid, address)
-            if found is None or found.value.state != "killed" or str(address) in found.value.places:
-                await authorize()
-            if ended is None or await cell.try_swap(ended, expected=found.version if found else ABSENT):
-                break
-        else:
-            raise Busy(f"table {uuid}: other requests keep changing its record")
+        await _end_record(lake, lake.bound_record(uuid, one), address, authorize, is_made=one == "iceberg")
+
+
+async def _end_record(
+    lake: Lake, cell: Cell[BoundRecord], address: Address, authorize: Callable[[], Awaitable[None]], *, is_made: bool
+) -> None:
+    """End the record of a dropped table. `is_made`: one that does not exist is created, so that none can be."""
+    uuid = address.generated_for or ""
+    async for _ in Attempts(lake.clock):
+        found = await cell.read()
+        if found is None and not is_made:
+            return
+        if found and found.value.state in {"unbound", "condemned"}:  # A creation that may never be finished.
+            if await kill_orphan(lake, cell, found) is False:
+                raise _exists(address, found.value)
+            continue
+        ended = await _ended(lake, found.value if found else None, uuid, address)
+        if found is None or found.value.state != "killed" or str(address) in found.value.places:
+            await authorize()
+        if ended is None or await cell.try_swap(ended, expected=found.version if found else ABSENT):
+            return
+    raise Busy(f"table {uuid}: other requests keep changing its record")
 
 
 async def _ended(lake: Lake, record: BoundRecord | None, uuid: str, address: Address) -> BoundRecord | None:
