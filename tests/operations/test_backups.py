@@ -357,6 +357,38 @@ async def test_commits_that_were_published_after_a_backup_come_back_with_it() ->
     assert await findings(into, clock) == []
 
 
+async def test_commits_after_a_backup_come_back_from_a_checkpoint_if_the_log_has_expired() -> None:
+    """Otherwise the next writer would take a version that was taken long ago."""
+    clock, target, into = FixedClock(), MemoryStore(), MemoryStore()
+    store, lake, table = await delta_store(clock)
+    await commit_delta(lake, table, 3, log_file(3, domain("delta.clustering", '{"clusteringColumns":[]}')))
+    for version in (2, 3):
+        await publish(lake, table, version, log_file(version))
+    await backed_up(store, target, clock)
+    for version in (4, 5, 6):
+        await commit_delta(lake, table, version, log_file(version))
+        await publish(lake, table, version, log_file(version))
+    checkpoint = b"".join(json.dumps(one).encode() + b"\n" for one in metadata_actions(table))
+    log = f"{table.location}/_delta_log"
+    await lake.locations.create(f"{log}/{5:020d}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", checkpoint)
+    await lake.locations.create(f"{log}/_last_checkpoint", b'{"version":5}')
+    for version in range(5):
+        await lake.locations.remove(published_location(table, version))
+
+    await copied_files(store, into)
+    counts = await restored(target, into, clock)
+
+    new = make_lake(into, clock)
+    found = await new.delta_table(table.uuid).read()
+    assert found
+    record = found.value
+    assert (counts["logs_unread"], record.last_version, record.published) == (0, 6, 6)
+    assert record.last_commit_ms == TIMESTAMP_MS + 6
+    assert names_in(record.columns) == ["id", "more"]
+    assert record.properties["kind"] == "wide"
+    assert await findings(into, clock) == []
+
+
 def unreadable(schema: str = "{}", **more: Any) -> dict[str, Any]:
     fields = {"id": "1", "format": {}, "schemaString": schema, "partitionColumns": [], "configuration": {}}
     return {"metaData": {**fields, **more}}

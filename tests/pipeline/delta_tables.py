@@ -155,17 +155,23 @@ def health_of(table: DeltaTable, name: str) -> TableHealth:
     return TableHealth(uuid=table.uuid, catalog="main", namespace="sales", name=name, format="delta")
 
 
-def files_by_kernel(spark: SparkSession, connection: Connection, table: DeltaTable, name: str) -> Iterator[str]:
-    """The data files of the newest version as Delta Kernel finds them, through the catalog."""
+def files_by_kernel(
+    spark: SparkSession, connection: Connection, table: DeltaTable, name: str, *, version: int | None = None
+) -> Iterator[str]:
+    """The data files of a version as Delta Kernel finds them, through the catalog; without one, of the newest."""
     context: Any = spark.sparkContext
     jvm = context._jvm
     kernel, unity = jvm.io.delta.kernel, jvm.io.delta.kernel.unitycatalog
     settings = {"uri": connection.uri, "auth.type": "static", "auth.token": connection.token}
     client = jvm.io.delta.storage.commit.uccommitcoordinator.UCDeltaTokenBasedRestClient(settings, None)
     engine = kernel.defaults.engine.DefaultEngine.create(context._jsc.hadoopConfiguration())
-    newest, known_as = jvm.java.util.Optional.empty(), unity.UCTableIdentifier("main", "sales", name)
+    unset, known_as = jvm.java.util.Optional.empty(), unity.UCTableIdentifier("main", "sales", name)
+    # A plain number would become an Integer.
+    wanted = (
+        unset if version is None else jvm.java.util.stream.LongStream.range(version, version + 1).boxed().findFirst()
+    )
     managed = unity.UCCatalogManagedClient(client)
-    snapshot = managed.loadSnapshot(engine, table.uuid, table.location, known_as, newest, newest)
+    snapshot = managed.loadSnapshot(engine, table.uuid, table.location, known_as, wanted, unset)
     rows = kernel.internal.util.Utils.intoRows(snapshot.getScanBuilder().build().getScanFiles(engine))
     while rows.hasNext():
         yield urlsplit(kernel.internal.InternalScanFileUtils.getAddFileStatus(rows.next()).getPath()).path

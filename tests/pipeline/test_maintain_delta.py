@@ -10,13 +10,17 @@ from typing import Any
 import deltalake
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from sandur.catalog.maintenance.health import Operation
-from sandur.catalog.maintenance.policies import Compaction, Policy
+from sandur.catalog.maintenance.policies import Compaction, Orphans, Policy
 from sandur.catalog.maintenance.records import OperationRecord, OperationResult, RunPlan
+from sandur.catalog.records import DeltaTable
 from sandur.cli.catalog_server import open_catalog
 from sandur.operations.delta.versions import delta_history
+from sandur.operations.maintenance.delta_files import DeltaFiles
+from sandur.operations.maintenance.orphans import OrphanRemoval, Outcome
 from sandur.operations.maintenance.runs import RunRecords, list_runs
 from sandur.pipeline.maintenance.delta import DeltaMaintenance
 from sandur.pipeline.maintenance.engine import Engine
@@ -33,7 +37,7 @@ from tests.pipeline.delta_tables import (
     rows_by_delta_rs,
 )
 from tests.pipeline.maintained import EAGER, maintained, set_policy
-from tests.pipeline.world import World
+from tests.pipeline.world import World, identifier_of
 
 pytestmark = pytest.mark.timeout(1_800)
 
@@ -209,6 +213,52 @@ def test_a_managed_table_gets_its_commits_published_and_a_checkpoint(world: Worl
     assert list(log.glob(f"{3:020d}.checkpoint*.parquet"))
     with open_catalog(world.settings) as connection:
         assert [row[0] for row in DeltaOnSpark(world, spark, connection, "clicks").rows("id")] == [0, 1, 2]
+
+
+def test_engines_read_and_write_a_managed_table_whose_old_log_files_went_with_vacuum(
+    world: World, spark: SparkSession
+) -> None:
+    """The versions from the last old checkpoint on can still be read."""
+    with open_catalog(world.settings) as connection:
+        create_table(spark, connection, "clicks")
+    set_policy(world, {**EAGER, "compaction": {"enabled": False}, "delta": {"checkpoint_interval": 3, "vacuum": False}})
+    for number in range(8):
+        append_file(world, "clicks", [number])
+        if number in {2, 6}:
+            maintained(world, spark)
+    table = record_of(world, "clicks")
+    folder = Path(table.location.removeprefix("file://"))
+    for file in (folder / "_delta_log").glob("0*"):
+        if int(file.name[:20]) <= 5:
+            os.utime(file, (LONG_AGO_S, LONG_AGO_S))
+
+    done = _vacuum(world, table)
+
+    left = sorted(file.name for file in (folder / "_delta_log").glob("0*.json"))
+    assert (done.refusal, done.files) == ("", 3)
+    assert left == [f"{one:020d}.json" for one in range(3, 8)]
+    append_file(world, "clicks", [8])
+    with open_catalog(world.settings) as connection:
+        assert [row[0] for row in DeltaOnSpark(world, spark, connection, "clicks").rows("id")] == list(range(9))
+        counts = [len(list(files_by_kernel(spark, connection, table, "clicks", version=one))) for one in (3, 4, 7)]
+        with pytest.raises(Py4JJavaError, match="version 2"):
+            list(files_by_kernel(spark, connection, table, "clicks", version=2))
+    assert counts == [3, 4, 7]
+
+
+def _vacuum(world: World, table: DeltaTable) -> Outcome:
+    """Both runs of VACUUM, without the time between them."""
+
+    async def fence() -> None:
+        return
+
+    async def both() -> Outcome:
+        policy = Orphans(wait="PT0S")
+        name, files = identifier_of("clicks"), DeltaFiles(world.lake, Policy())
+        await OrphanRemoval(world.lake, "first", fence, files).condemn(table.uuid, name, policy)
+        return await OrphanRemoval(world.lake, "second", fence, files).delete(table.uuid, name, policy)
+
+    return world.wait(both())
 
 
 def test_a_checkpoint_of_an_external_table_lets_old_log_files_go(

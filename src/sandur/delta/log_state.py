@@ -30,7 +30,10 @@ _UNITS_MS: Final = {
 }
 _DIGITS_MAX: Final = 18
 RETENTION: Final = "delta.deletedFileRetentionDuration"
+LOG_RETENTION: Final = "delta.logRetentionDuration"
+CLEANS_LOG: Final = "delta.enableExpiredLogCleanup"
 UNIFORM_FORMATS: Final = "delta.universalFormat.enabledFormats"
+_LOG_RETENTION_MS: Final = 30 * 86_400_000
 
 
 class DeletionVector(msgspec.Struct, frozen=True, rename="camel"):
@@ -60,6 +63,7 @@ class Sidecar(msgspec.Struct, frozen=True):
 class LogProtocol(msgspec.Struct, frozen=True, rename="camel"):
     min_reader_version: int = 1
     reader_features: tuple[str, ...] | None = None
+    writer_features: tuple[str, ...] | None = None
 
 
 class LogMetadata(msgspec.Struct, frozen=True):
@@ -83,13 +87,14 @@ A = TypeVar("A")
 class LogState(NamedTuple):
     """The files of a table by path and deletion vector: live ones, removed ones, and those of the change feed.
 
-    `properties` is the configuration of the table.
+    `properties` is the configuration of the table, `features` what its protocol requires of writers.
     """
 
     live: Mapping[tuple[str, str], FileAction]
     removed: Mapping[tuple[str, str], FileAction]
     changes: frozenset[str] = frozenset()
     properties: Mapping[str, Any] = {}
+    features: frozenset[str] = frozenset()
 
 
 EMPTY: Final = LogState({}, {})
@@ -124,10 +129,11 @@ def decode_rows(rows: Iterable[Mapping[str, Any]], kind: type[A], *, location: s
 def folded(before: LogState, actions: Iterable[Action]) -> LogState:
     """The state after some actions; Invalid if the table needs a reader that knows more than this one."""
     live, removed, changes = dict(before.live), dict(before.removed), set(before.changes)
-    properties = before.properties
+    properties, features = before.properties, before.features
     for action in actions:
         if action.protocol:
             _check_protocol(action.protocol)
+            features = frozenset(action.protocol.writer_features or ())
         if action.add:
             live[_key(action.add)] = action.add
             removed.pop(_key(action.add), None)
@@ -138,7 +144,7 @@ def folded(before: LogState, actions: Iterable[Action]) -> LogState:
             changes.add(action.cdc.path)
         if action.metadata:
             properties = action.metadata.configuration or {}
-    return LogState(live, removed, frozenset(changes), properties)
+    return LogState(live, removed, frozenset(changes), properties, features)
 
 
 def _key(action: FileAction) -> tuple[str, str]:
@@ -223,15 +229,27 @@ def is_uniform(properties: Mapping[str, Any]) -> bool:
 
 def retention_ms(properties: Mapping[str, Any]) -> int | None:
     """The table's own retention of removed files; None if it sets none. Invalid if it cannot be read."""
-    text = properties.get(RETENTION)
+    return _interval_ms(properties, RETENTION)
+
+
+def log_retention_ms(properties: Mapping[str, Any]) -> int | None:
+    """How long the versions of a table can be read; None if its log is never cleaned. Invalid if it cannot be read."""
+    if str(properties.get(CLEANS_LOG, "true")).lower() != "true":
+        return None
+    interval_ms = _interval_ms(properties, LOG_RETENTION)
+    return _LOG_RETENTION_MS if interval_ms is None else interval_ms
+
+
+def _interval_ms(properties: Mapping[str, Any], name: str) -> int | None:
+    text = properties.get(name)
     if text is None:
         return None
     words = str(text).lower().removeprefix("interval").split()
     if not words or len(words) % 2:
-        raise Invalid(f"property {RETENTION}={text}: it is not an interval such as `interval 7 days`")
+        raise Invalid(f"property {name}={text}: it is not an interval such as `interval 7 days`")
     total = 0
     for number, unit in zip(words[::2], words[1::2], strict=True):
         if not number.isdecimal() or len(number) > _DIGITS_MAX or unit not in _UNITS_MS:
-            raise Invalid(f"property {RETENTION}={text}: it is not an interval such as `interval 7 days`")
+            raise Invalid(f"property {name}={text}: it is not an interval such as `interval 7 days`")
         total += int(number) * _UNITS_MS[unit]
     return total

@@ -5,6 +5,7 @@ the references that were read; what is kept has a reason.
 """
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -32,8 +33,12 @@ _METADATA_SUFFIXES: Final = (".metadata.json", ".metadata.json.gz")
 _OWN_NAMES: Final = frozenset({"version-hint.text"})
 ANOTHERS: Final = "a file of another table"
 LOG_FOLDER: Final = "_delta_log"
+SIDECARS_FOLDER: Final = "_sidecars"
 _STAGED_FOLDER: Final = "_staged_commits"
 _CHANGES_FOLDER: Final = "_change_data"
+_LOG_FILE: Final = re.compile(
+    r"(\d{20})\.(?:json|crc|\d{20}\.compacted\.json|checkpoint\.(?:[0-9a-f-]{36}\.|\d{10}\.\d{10}\.)?(?:parquet|json))\Z"
+)
 
 
 class FoundFile(NamedTuple):
@@ -229,12 +234,26 @@ def delta_name_reason(published: int) -> NameReason:
             is_published = version.isdecimal() and int(version) <= published
             return "" if is_published else "a staged commit that is not published"
         if below[0] == LOG_FOLDER:
-            return "a file of the log"
+            return "" if _is_old_log(below[1:], published) else "a file of the log"
         if MANAGED_FOLDER in below or LOG_FOLDER in below or below[-1].endswith(_METADATA_SUFFIXES):
             return ANOTHERS
         return "hidden" if _is_hidden(below[1:] if below[0] == _CHANGES_FOLDER else below) else ""
 
     return reason
+
+
+def _is_old_log(below: Sequence[str], published: int) -> bool:
+    """Whether a file of a log may be one that has expired (O12), if versions up to `published` are in the log."""
+    if below[:-1] == (SIDECARS_FOLDER,):
+        return published >= 0
+    found = _LOG_FILE.match(below[0]) if len(below) == 1 else None
+    return found is not None and int(found[1]) < published
+
+
+def is_in_log(location: str) -> bool:
+    """Whether a file belongs to a Delta log itself: no commit can name it."""
+    folder = location.split("/")[:-1]
+    return folder[-1:] == [LOG_FOLDER] or folder[-2:] == [LOG_FOLDER, SIDECARS_FOLDER]
 
 
 def _is_hidden(below: Sequence[str]) -> bool:

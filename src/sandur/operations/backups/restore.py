@@ -13,12 +13,20 @@ from sandur.delta.coordination import apply_change, published_name, without_publ
 from sandur.delta.properties import KEY_OF_DOMAIN, Domains, commit_properties
 from sandur.delta.protocol import Protocol
 from sandur.delta.requests import Comment, DeltaChange
-from sandur.delta.restore import LogProtocol, RestoreAction, VersionState, advanced
+from sandur.delta.restore import Domain, LogProtocol, RestoreAction, VersionState, advanced
 from sandur.errors import Conflict, Invalid, NotEmpty, SandurError, SwapLost
 from sandur.operations.backups.repository import BackupManifest, BackupReader, Entry, read_entries
 from sandur.operations.backups.restored import Restored, note_restore
 from sandur.operations.delta.commit import metadata_of
-from sandur.operations.delta.log_files import read_commits
+from sandur.operations.delta.log_files import (
+    Checkpoint,
+    Form,
+    log_names,
+    newest_checkpoint,
+    published_versions,
+    read_checkpoint,
+    read_commits,
+)
 from sandur.operations.delta.publishing import STAGED_FOLDER, have_same_actions, published_location, staged_location
 from sandur.operations.delta.tables import DELTA
 from sandur.operations.delta.versions import newest_in_log
@@ -134,13 +142,44 @@ async def _with_log(lake: Lake, layout: Layout, key: str, data: bytes, counts: C
 
 async def _advanced(lake: Lake, table: DeltaTable) -> DeltaTable:
     newest = await newest_in_log(lake, table.location, at_least=table.last_version)
-    versions = range(table.last_version + 1, newest + 1)
+    if newest == table.last_version:
+        return table
     store, folder = lake.locations.holder(f"{table.location}/{STAGED_FOLDER}/_")
-    staged = await list_all(store, folder.removesuffix("_")) if versions else []
-    async for version, actions in read_commits(lake, table, versions, RestoreAction):
+    staged = await list_all(store, folder.removesuffix("_"))
+    checkpoint = await _first_checkpoint(lake, table, newest)
+    first = checkpoint.version if checkpoint else table.last_version + 1
+    async for version, actions in read_commits(lake, table, range(first, newest + 1), RestoreAction):
         named = [one for one in staged if one.key.rpartition("/")[2].startswith(f"{version:020d}.")]
-        table = _with_commit(table, await _commit_of(lake, table, version, actions, named), actions)
+        commit = await _commit_of(lake, table, version, actions, named)
+        begins = checkpoint if version == first else None
+        table = _with_commit(table, commit, await _described(lake, table, begins) if begins else actions)
     return table
+
+
+async def _first_checkpoint(lake: Lake, table: DeltaTable, newest: int) -> Checkpoint | None:
+    """The checkpoint with which to begin if versions after the backup have expired (O12); None if all are there."""
+    names = await log_names(lake, table)
+    checkpoint = newest_checkpoint(names, upto=newest)
+    if checkpoint is None or published_versions(names).issuperset(range(table.last_version + 1, newest + 1)):
+        return None
+    return checkpoint
+
+
+async def _described(lake: Lake, table: DeltaTable, checkpoint: Checkpoint) -> Sequence[RestoreAction]:
+    """What a checkpoint says of a table beside its files, and which of its domains are gone."""
+    found: list[RestoreAction] = []
+    async for part in read_checkpoint(lake, table, checkpoint, RestoreAction, _DESCRIPTION):
+        found += [one for one in part if one.meta_data or one.protocol or one.domain_metadata]
+    named = {one.domain_metadata.domain for one in found if one.domain_metadata}
+    known = {domain for domain, key in KEY_OF_DOMAIN.items() if key in table.properties}
+    return [*found, *(RestoreAction(domain_metadata=Domain(one, "", removed=True)) for one in sorted(known - named))]
+
+
+def _is_described(path: str) -> bool:
+    return path.partition(".")[0] in {"metaData", "protocol", "domainMetadata", "sidecar"}
+
+
+_DESCRIPTION: Final = Form(_is_described, row_bytes=None)
 
 
 async def _commit_of(

@@ -75,6 +75,11 @@ def published_versions(names: Sequence[str]) -> set[int]:
     return {int(found[1]) for name in names if (found := _COMMIT.match(name))}
 
 
+def is_checkpoint(name: str) -> bool:
+    """Whether a name is that of a checkpoint, or of one of its parts."""
+    return _CHECKPOINT.match(name) is not None
+
+
 def newest_checkpoint(names: Sequence[str], *, upto: int | None = None) -> Checkpoint | None:
     """The newest complete checkpoint, at most of version `upto`: one file, or all its parts."""
     complete: dict[int, tuple[str, ...]] = {}
@@ -132,7 +137,7 @@ async def read_checkpoint(
     log = f"{table.location}/{LOG_FOLDER}"
     sidecars: list[str] = []
     for name in checkpoint.names:
-        actions = await _actions(lake, f"{log}/{name}", kind, form, pick)
+        actions = await read_checkpoint_file(lake, f"{log}/{name}", kind, form, pick)
         sidecars += [one.sidecar.path for one in actions if one.sidecar]
         yield actions
     folder = f"{log}/_sidecars"
@@ -140,19 +145,20 @@ async def read_checkpoint(
         location = path if "/" in path else f"{folder}/{path}"
         if ".." in path.split("/") or not is_within(normalize_location(location), normalize_location(folder)):
             raise Invalid(f"table {table.uuid}: its checkpoint has the sidecar {path}, which is not in {folder}")
-        yield await _actions(lake, location, kind, form, pick)
+        yield await read_checkpoint_file(lake, location, kind, form, pick)
 
 
-async def _actions(
-    lake: Lake, location: str, kind: type[A], form: Form, pick: Callable[[Iterable[A]], Iterable[A]]
-) -> Sequence[A]:
+async def read_checkpoint_file(
+    lake: Lake, location: str, kind: type[T], form: Form, pick: Callable[[Iterable[T]], Iterable[T]] = iter
+) -> Sequence[T]:
+    """The actions in one file of a checkpoint, without those of its sidecars; Unavailable if it is missing."""
     data = await lake.locations.read(location)
     if data is None:
         raise Unavailable(f"file {location}: is missing, so it is not known which files are needed")
     if location.endswith(".json"):
         return list(pick(decode_lines(data, kind, location=location)))
 
-    def decoded() -> Sequence[A]:
+    def decoded() -> Sequence[T]:
         return list(pick(decode_rows(checkpoint_rows(data, form, location=location), kind, location=location)))
 
     return await asyncio.to_thread(decoded)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.locations import Address, address_around, canonical_address
-from sandur.catalog.maintenance.orphans import FORBIDDEN, Suspects, delta_name_reason, identity_of
+from sandur.catalog.maintenance.orphans import FORBIDDEN, Suspects, delta_name_reason, identity_of, is_in_log
 from sandur.catalog.maintenance.policies import Policy, forbids_deletion
 from sandur.catalog.records import DeltaTable
 from sandur.delta.log_state import (
@@ -37,6 +37,7 @@ from sandur.operations.delta.log_files import (
 )
 from sandur.operations.delta.publishing import LOG_FOLDER, known_published, staged_location
 from sandur.operations.lake import Lake
+from sandur.operations.maintenance.delta_log import expired_files
 from sandur.operations.maintenance.orphans import FILES_MAX, Place, StoreTime, folder_of
 from sandur.operations.maintenance.references import WorkspaceReferences, location_refusal
 from sandur.settings import seconds_of
@@ -136,7 +137,16 @@ class DeltaFiles:
         suspects.clear(needed)
         suspects.clear(staged_location(table, commit.file_name) for commit in table.commits)
         suspects.keep_younger(removed_after_ms)
+        await self._clear_log(table, state, suspects)
         return ""
+
+    async def _clear_log(self, table: DeltaTable, state: LogState, suspects: Suspects) -> None:
+        """O12: clear the files of the log that have not expired."""
+        in_log = [one.location for one in suspects.files if is_in_log(one.location)]
+        if in_log:
+            now_ms = await self._lake.feature(StoreTime).now_ms()
+            expired = await expired_files(self._lake, table, state, now_ms=now_ms)
+            suspects.clear([one for one in in_log if one not in expired], "needed by the log, or younger than it keeps")
 
 
 def _refusal_of(table: DeltaTable) -> str:
@@ -270,5 +280,5 @@ def _is_wanted(path: str) -> bool:
     """Statistics and partition values are large, and not needed."""
     top, _, rest = path.partition(".")
     field = rest.partition(".")[0]
-    names = {"path", "deletionTimestamp", "deletionVector", "minReaderVersion", "readerFeatures", "configuration"}
-    return top in _COLUMNS and field in names
+    names = {"path", "deletionTimestamp", "deletionVector", "minReaderVersion", "configuration"}
+    return top in _COLUMNS and (field in names or field in {"readerFeatures", "writerFeatures"})

@@ -26,6 +26,7 @@ from sandur.catalog.maintenance.orphans import (
     condemned,
     due_files,
     iceberg_name_reason,
+    is_in_log,
     merged_condemned,
     swept_room,
     swept_with,
@@ -193,18 +194,23 @@ class OrphanRemoval:
             return f"what refers to its files is unknown: {error}"
 
     async def _note_swept(self, list_id: str, due: Sequence[CondemnedFile], now_ms: int) -> tuple[CondemnedFile, ...]:
-        """O5: put the files on the list that commits are compared with; returns those that fit."""
+        """O5: put the files on the list that commits are compared with; returns those that fit.
+
+        Files of a log need no place there: a commit cannot name them.
+        """
+        compared = [one for one in due if not is_in_log(one.location)]
+        others = tuple(one for one in due if is_in_log(one.location))
         fitting: tuple[CondemnedFile, ...] = ()
 
         def decide(before: SweptFiles | None) -> SweptFiles | None:
             nonlocal fitting
             known = before.files if before else ()
-            fitting = tuple(due[: swept_room(known, now_ms=now_ms)])
+            fitting = tuple(compared[: swept_room(known, now_ms=now_ms)])
             files = swept_with(known, fitting, now_ms=now_ms)
             return replace(before, files=files) if before else SweptFiles(files=files)
 
         await self._lake.swept_files(list_id).update(decide, is_idempotent=True)
-        return fitting
+        return (*fitting, *others)
 
     async def _bump(self, record: BoundRecord, list_id: str) -> bool:
         """O5: mark the record after the list was written: every commit that did not read the list now loses.
