@@ -86,7 +86,7 @@ def read_modules(source: Path) -> Sequence[Module]:
 
 def _shape(modules: Sequence[Module]) -> Iterator[Measure]:
     lines = sum(len(module.lines) for module in modules)
-    yield Measure("modules / lines in src", f"{len(modules)} / {lines:,}", "≤ 522 / ≤ 94,200")
+    yield Measure("modules / lines in src", f"{len(modules)} / {lines:,}", "≤ 527 / ≤ 94,200")
     median = statistics.median(len(module.lines) for module in modules if not module.is_package)
     yield Measure("median file, lines", f"{median:.0f}", "130–200")
     single = with_one_importer(modules)
