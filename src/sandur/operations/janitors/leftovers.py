@@ -26,7 +26,7 @@ from sandur.operations.planning.cache import PLAN_TTL_MS_MIN, PLANS_FOLDER, plan
 from sandur.operations.published import PublishedDatasets
 from sandur.operations.tables.drafts import find_committed
 from sandur.operations.tables.stages import remove_empty_directories
-from sandur.operations.transactions.participants import finish_participant
+from sandur.operations.transactions.completion import finish_participant
 from sandur.settings import Settings, seconds_of
 from sandur.storage.cell import Versioned, gather_in_batches
 from sandur.storage.contract import Listed
