@@ -16,6 +16,7 @@ from sandur.catalog.credentials.profiles import AccessScope, StorageCredential, 
 from sandur.clock import Clock
 from sandur.errors import ServiceRefused, Unsupported
 from sandur.settings import AzureSettings, seconds_of
+from sandur.storage.cloud_requests import azure_account, shared_key
 from sandur.storage.credentials.issuers import send_to_issuer
 
 VERSION: Final = "2023-11-03"
@@ -60,8 +61,6 @@ async def issue(profile: StorageProfile, scope: AccessScope, clock: Clock) -> St
     Raises Unavailable if the account does not answer, ServiceRefused if it refuses, and Unsupported if the account or
     the locations allow no signature that is confined.
     """
-    from sandur.storage.cloud import azure_account  # noqa: PLC0415 - imports obstore
-
     settings = AzureSettings(account_name=profile.account_name, account_key=profile.account_key)
     account, account_key = azure_account(settings)
     if not profile.hierarchical:
@@ -106,8 +105,6 @@ def text_to_sign(access: SharedAccess, expires: str) -> str:
 
 async def _check_hierarchical(endpoint: str, account: str, key: bytes, clock: Clock) -> None:
     """Raise Unsupported unless the account itself says that it has a hierarchical namespace."""
-    from sandur.storage.cloud import shared_key  # noqa: PLC0415 - imports obstore
-
     date = formatdate(clock.now_ms() / 1_000, usegmt=True)
     url = f"{endpoint}/?restype=account&comp=properties"
     resource = f"/{account}{urlsplit(url).path}\ncomp:properties\nrestype:account"

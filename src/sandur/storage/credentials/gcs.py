@@ -12,6 +12,7 @@ from sandur.clock import Clock
 from sandur.errors import ServiceRefused, Unavailable
 from sandur.settings import GcsSettings
 from sandur.splicing import NOT_JSON
+from sandur.storage.cloud_requests import gcs_credentials
 from sandur.storage.credentials.issuers import IssuerAnswer, send_to_issuer
 
 if TYPE_CHECKING:
@@ -83,8 +84,6 @@ async def issue(profile: StorageProfile, scope: AccessScope, clock: Clock) -> St
 
 def _own_token(settings: GcsSettings) -> "GCSCredential":
     """A new token of the server itself, for an exchange. Blocks. Raises Unavailable if Google gives none."""
-    from sandur.storage.cloud import gcs_credentials  # noqa: PLC0415 - imports obstore
-
     try:
         return gcs_credentials(settings, _EXCHANGE_SCOPE)()
     except Exception as error:  # noqa: BLE001 - google-auth is optional, so its errors have no name here
