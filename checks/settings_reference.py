@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 
 from sandur import settings
-from sandur.settings import OidcSettings, Settings, environment_variable
+from sandur.setting_sources import environment_variable
+from sandur.settings import OidcSettings, Settings
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "settings.md"
 _INTRODUCTION: Final = """# Settings

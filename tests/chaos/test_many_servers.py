@@ -15,7 +15,8 @@ import pytest
 from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.clock import SystemClock
 from sandur.operations.lake import Lakes
-from sandur.settings import Settings, load_settings
+from sandur.setting_sources import load_settings
+from sandur.settings import Settings
 from sandur.storage.locations import connect
 from tests.chaos.clients import Client, Diary, http_client
 from tests.chaos.evidence import Evidence, gather_evidence, process_marks, visible_names

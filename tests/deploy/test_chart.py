@@ -15,7 +15,8 @@ import pytest
 import yaml  # type: ignore[import-untyped] # No types are published with it.
 
 from checks.release import build_chart
-from sandur.settings import GrpcSettings, Settings, environment_variable, load_settings, setting_keys
+from sandur.setting_sources import environment_variable, load_settings, setting_keys
+from sandur.settings import GrpcSettings, Settings
 from tests.deploy.test_monitoring import needs_promtool, promtool
 
 REPOSITORY: Final = Path(__file__).parent.parent.parent

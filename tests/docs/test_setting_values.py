@@ -6,7 +6,8 @@ from typing import Final
 
 import pytest
 
-from sandur.settings import Settings, setting_keys
+from sandur.setting_sources import setting_keys
+from sandur.settings import Settings
 from tests.docs.pages import PAGES, name_of, prose
 
 _ROW: Final = re.compile(r"^\| `(?P<key>[a-z_]+)` \| (?P<value>[^|]+) \|", re.MULTILINE)

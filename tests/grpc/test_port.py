@@ -21,7 +21,8 @@ from sandur.errors import BadRequest, Unfit
 from sandur.server.addresses import check_exposure
 from sandur.server.grpc.routes import SERVICES
 from sandur.server.grpc.server import GrpcServer
-from sandur.settings import GrpcSettings, Settings, load_settings
+from sandur.setting_sources import load_settings
+from sandur.settings import GrpcSettings, Settings
 from sandur.storage.memory import MemoryStore
 from sandur.v1 import catalogs_pb2, tables_pb2
 from tests.crash.gated_store import GatedStore, writes_to

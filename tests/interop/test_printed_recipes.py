@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sandur.cli.serve import recipes
-from sandur.settings import Settings, load_settings
+from sandur.setting_sources import load_settings
+from sandur.settings import Settings
 from tests.interop.engines.environments import NotInstalled
 from tests.interop.engines.trino import trino_with
 from tests.interop.matrix import FOLDER, S3, operation

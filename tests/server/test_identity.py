@@ -8,7 +8,8 @@ from sandur.errors import BadRequest
 from sandur.server.addresses import check_exposure, is_loopback, resolve, setting_warnings
 from sandur.server.http import HttpRequest, Refused
 from sandur.server.identity import ANONYMOUS_BEARER, Bearer, Identity, identity_of, source_of
-from sandur.settings import Settings, load_settings
+from sandur.setting_sources import load_settings
+from sandur.settings import Settings
 
 OPEN = Settings()
 ANN = Caller("id-of-ann", "ann")

@@ -14,7 +14,8 @@ from sandur.clock import SystemClock
 from sandur.errors import BadRequest, Unavailable
 from sandur.operations.backlog import note_success, read_backlog
 from sandur.operations.maintenance.runs import RunRecords
-from sandur.settings import RetrySettings, load_settings
+from sandur.setting_sources import load_settings
+from sandur.settings import RetrySettings
 from sandur.storage.memory import MemoryStore
 from sandur.storage.pace import PacedStore
 from sandur.storage.retry import RetryingStore

@@ -16,7 +16,8 @@ from structlog.testing import capture_logs
 
 from sandur.errors import BadRequest
 from sandur.server.serve import build
-from sandur.settings import OidcSettings, OpaSettings, Settings, load_settings
+from sandur.setting_sources import load_settings
+from sandur.settings import OidcSettings, OpaSettings, Settings
 from tests.server.audited import audited_server
 from tests.server.conftest import Catalogs
 from tests.server.logins import SECURED

@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from sandur.cli.serve import recipes, show_banner
-from sandur.settings import Settings, load_settings
+from sandur.setting_sources import load_settings
+from sandur.settings import Settings
 
 S3_ENVIRONMENT = {
     "SANDUR_S3_ENDPOINT": "http://s3.example:9000",

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from sandur.errors import BadRequest
-from sandur.settings import OidcSettings, Settings, duration_of, load_settings, seconds_of, setting_keys
+from sandur.setting_sources import load_settings, setting_keys
+from sandur.settings import OidcSettings, Settings, duration_of, seconds_of
 
 
 def test_every_setting_has_a_default() -> None:

@@ -15,7 +15,8 @@ from rich.table import Table
 
 from sandur.errors import BadRequest
 from sandur.server.addresses import address_of
-from sandur.settings import Settings, environment_variable, load_settings, setting_keys
+from sandur.setting_sources import environment_variable, load_settings, setting_keys
+from sandur.settings import Settings
 from sandur.spark import Connection, S3Store, Versions, session_options
 from sandur.spark.sessions import PACKAGES, SECRET_KEYS
 

@@ -21,7 +21,8 @@ from rich.table import Table
 from sandur.cli.catalog_server import open_catalog
 from sandur.cli.output import escaped
 from sandur.errors import BadRequest, Unfit
-from sandur.settings import Settings, load_settings, seconds_of
+from sandur.setting_sources import load_settings
+from sandur.settings import Settings, seconds_of
 from sandur.storage.probe import check_store
 
 if find_spec("pyspark") is None:

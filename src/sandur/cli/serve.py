@@ -14,7 +14,8 @@ from sandur import __version__
 from sandur.cli.configuration import s3_store
 from sandur.server.addresses import address_of, is_loopback
 from sandur.server.supervisor import Ports, serve
-from sandur.settings import S3Settings, Settings, load_settings
+from sandur.setting_sources import load_settings
+from sandur.settings import S3Settings, Settings
 from sandur.spark import Connection, Versions, session_options
 from sandur.spark.sessions import DEFAULT_REGION, DEFAULT_SPARK, PACKAGES
 

@@ -29,7 +29,8 @@ from sandur.operations.index.rebuild import rebuild_all
 from sandur.operations.janitors.sweep import list_layouts
 from sandur.operations.lake import Lake, Lakes
 from sandur.server.identity import validate_scope_name
-from sandur.settings import Settings, load_settings
+from sandur.setting_sources import load_settings
+from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.locations import connect, open_store
 from sandur.storage.probe import reach_store, verify_store

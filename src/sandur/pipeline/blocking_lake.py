@@ -12,7 +12,8 @@ from sandur.clock import Clock, SystemClock
 from sandur.errors import BadRequest
 from sandur.operations.access import by_current_names
 from sandur.operations.lake import Lakes
-from sandur.settings import Settings, load_settings, setting_keys
+from sandur.setting_sources import load_settings, setting_keys
+from sandur.settings import Settings
 from sandur.storage.contract import ObjectStore
 from sandur.storage.locations import connect
 

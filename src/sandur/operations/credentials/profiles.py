@@ -10,7 +10,7 @@ from sandur.catalog.locations import is_within, normalize_location
 from sandur.errors import ServiceRefused, Unavailable, Unfit
 from sandur.operations.credentials.sealed_secrets import Sealing
 from sandur.operations.lake import Lake
-from sandur.settings import environment_variable
+from sandur.setting_sources import environment_variable
 from sandur.storage.credentials import azure, gcs, s3
 
 LOCATIONS_MAX: Final = 10_000
