@@ -15,8 +15,9 @@ from bench.population import CALLER, populate
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.security import privileges
 from sandur.catalog.security.manifest import Authority, Caller
-from sandur.operations.access import Security, name_chain
+from sandur.operations.access import Security
 from sandur.operations.lake import Lake
+from sandur.operations.securable_chains import name_chain
 from sandur.operations.tables.names import name_not_found, resolve_name
 from sandur.server.authentication.authenticator import Authenticator
 from sandur.server.http import HttpRequest

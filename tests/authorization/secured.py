@@ -12,10 +12,10 @@ from sandur.catalog.identifiers import Identifier, Namespace
 from sandur.catalog.records import Request
 from sandur.catalog.security.manifest import Authority, Group, ObjectGrants, Principal
 from sandur.clock import SystemClock
-from sandur.operations.access import object_id_of
 from sandur.operations.identity.credentials import ApiKey, new_api_key, stored_api_key
 from sandur.operations.index.rebuild import rebuild_all
 from sandur.operations.lake import Lake
+from sandur.operations.securable_chains import object_id_of
 from sandur.operations.security import SecurityChange, SecurityEdit
 from sandur.operations.tables.names import pointer_cell, resolve_name
 from sandur.server.serve import build

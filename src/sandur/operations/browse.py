@@ -24,13 +24,14 @@ from sandur.iceberg.table_summary import (
     table_ddl,
     text_literal,
 )
-from sandur.operations.access import catalog_chain, read_authority, require, resolve_authorized
+from sandur.operations.access import read_authority, require, resolve_authorized
 from sandur.operations.containers.catalogs import find_catalog, load_stored_catalog
 from sandur.operations.containers.namespaces import load_record
 from sandur.operations.containers.records import catalog_not_found, visible_properties
 from sandur.operations.delta.versions import summarize_delta
 from sandur.operations.index.lists import FindContainer, find_namespace, read_visible_page
 from sandur.operations.lake import Lake
+from sandur.operations.securable_chains import catalog_chain
 from sandur.operations.tables.documents import TABLES, VIEWS, effective_head, load_document
 from sandur.operations.tables.names import ResolvedName, name_not_found
 from sandur.operations.unity.infos import info_of

@@ -16,14 +16,10 @@ from sandur.catalog.security.privileges import Chain, Link
 from sandur.errors import Busy, Hidden, NotFound
 from sandur.operations.access import (
     READS_MAX,
-    TYPES,
     Versions,
     Wanted,
     authorize_location,
-    catalog_chain,
     may_see,
-    namespace_chain,
-    object_id_of,
     read_authority,
     require,
     resolve_authorized,
@@ -31,6 +27,7 @@ from sandur.operations.access import (
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import catalog_not_found
 from sandur.operations.lake import Lake
+from sandur.operations.securable_chains import TYPES, catalog_chain, namespace_chain, object_id_of
 from sandur.operations.tables.names import (
     ResolvedName,
     follow_renames,

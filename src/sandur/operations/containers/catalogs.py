@@ -14,14 +14,7 @@ from sandur.catalog.records import Catalog, Request
 from sandur.catalog.security.manifest import Authority
 from sandur.catalog.security.privileges import Chain
 from sandur.errors import AlreadyExists, Busy, Hidden, SandurError
-from sandur.operations.access import (
-    authorize_catalog,
-    authorize_location,
-    authorize_metastore,
-    catalog_chain,
-    may_see,
-    read_authority,
-)
+from sandur.operations.access import authorize_catalog, authorize_location, authorize_metastore, may_see, read_authority
 from sandur.operations.containers.records import RecordChange, catalog_not_found
 from sandur.operations.events import catalog_subject
 from sandur.operations.index.lists import Container, read_page
@@ -29,6 +22,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims, Places
 from sandur.operations.locations.owners import catalog_places
 from sandur.operations.locations.placement import realm_of, root_holder
+from sandur.operations.securable_chains import catalog_chain
 from sandur.operations.security import look_again
 from sandur.operations.tables.names import catalog_exists, catalog_home
 from sandur.storage.cell import Attempts, gather_all

@@ -20,14 +20,7 @@ from sandur.catalog.records import Catalog, Claim, LastChange, NamespaceRecord, 
 from sandur.catalog.security.manifest import Authority
 from sandur.catalog.security.privileges import Chain, Link
 from sandur.errors import Busy, Invalid, NotEmpty, NotFound, OutcomeUnknown, SandurError, SwapLost
-from sandur.operations.access import (
-    authorize_catalog,
-    authorize_namespace,
-    catalog_chain,
-    namespace_chain,
-    read_authority,
-    require,
-)
+from sandur.operations.access import authorize_catalog, authorize_namespace, read_authority, require
 from sandur.operations.containers.records import (
     catalog_not_found,
     dropped_namespace,
@@ -51,6 +44,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import release_places
 from sandur.operations.locations.owners import catalog_places
 from sandur.operations.receipts import CatalogReceipts
+from sandur.operations.securable_chains import catalog_chain, namespace_chain
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.names import (
     catalog_exists,

@@ -18,15 +18,7 @@ from sandur.catalog.paging import Page
 from sandur.catalog.property_keys import check_new_keys
 from sandur.catalog.records import Catalog, Claim, NamespaceRecord, Request
 from sandur.errors import AlreadyExists, Busy, Hidden, NotFound, OutcomeUnknown, SwapLost, Unavailable, Unprocessable
-from sandur.operations.access import (
-    READS_MAX,
-    authorize_catalog,
-    authorize_namespace,
-    may_see,
-    namespace_chain,
-    read_authority,
-    require,
-)
+from sandur.operations.access import READS_MAX, authorize_catalog, authorize_namespace, may_see, read_authority, require
 from sandur.operations.containers.catalogs import add_root, ensure_catalog, find_catalog, load_catalog
 from sandur.operations.containers.records import (
     RecordChange,
@@ -45,6 +37,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.locations.placement import catalog_id_of, realm_of
 from sandur.operations.name_access import authorize_places
 from sandur.operations.receipts import CatalogReceipts
+from sandur.operations.securable_chains import namespace_chain
 from sandur.operations.security import look_again
 from sandur.operations.tables.names import confirm_parent, is_namespace_visible, namespace_not_found, resolve_namespace
 from sandur.storage.cell import Attempts, Versioned, gather_all

@@ -17,11 +17,12 @@ from sandur.catalog.record_versions import WITH_RENAMES, in_place_of
 from sandur.catalog.records import Catalog, NamespaceRecord, Request
 from sandur.catalog.security.manifest import Authority
 from sandur.errors import AlreadyExists, Busy, Conflict, Invalid, SwapLost, Unavailable
-from sandur.operations.access import catalog_chain, namespace_chain, require
+from sandur.operations.access import require
 from sandur.operations.containers.records import catalog_not_found
 from sandur.operations.events import event_of
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import CatalogReceipts
+from sandur.operations.securable_chains import catalog_chain, namespace_chain
 from sandur.operations.security import SecurityChange, SecurityEdit
 from sandur.operations.tables.names import catalog_exists, is_namespace_visible, namespace_not_found, resolve_namespace
 from sandur.storage.contract import ABSENT

@@ -42,7 +42,7 @@ from sandur.errors import (
     VersionTaken,
     WrongFormat,
 )
-from sandur.operations.access import forget_refusals, name_chain, read_authority, require
+from sandur.operations.access import forget_refusals, read_authority, require
 from sandur.operations.commit_queues import CommitQueues
 from sandur.operations.counters import DELTA_COMMITS, Counters, outcome_of
 from sandur.operations.delta.publishing import (
@@ -64,6 +64,7 @@ from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.name_access import naming_missing_parent, read_allowed, record_chain
 from sandur.operations.receipts import CatalogReceipts, DeltaReceipts, delta_commit_key
+from sandur.operations.securable_chains import name_chain
 from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX
 from sandur.operations.tables.names import ResolvedName, activate_name, resolve_name
 from sandur.operations.tables.swept import check_files, swept_files

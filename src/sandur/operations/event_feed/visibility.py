@@ -17,10 +17,10 @@ from sandur.catalog.records import BoundRecord
 from sandur.catalog.security.manifest import Authority, Caller
 from sandur.catalog.security.privileges import MANAGED, Chain, Link, SecurableType
 from sandur.errors import Damaged, NotFound
-from sandur.operations.access import TYPES, catalog_chain, name_chain, namespace_chain, object_id_of
 from sandur.operations.caches import LruCache
 from sandur.operations.index.lists import read_page
 from sandur.operations.lake import Lake
+from sandur.operations.securable_chains import TYPES, catalog_chain, name_chain, namespace_chain, object_id_of
 from sandur.operations.tables.names import ResolvedName, is_alive, resolve_name
 from sandur.storage.cell import Versioned
 

@@ -6,9 +6,10 @@ from typing import Any, Final
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.security.manifest import Authority
 from sandur.errors import NotFound, SandurError
-from sandur.operations.access import may_see, name_chain, viewer_of
+from sandur.operations.access import may_see, viewer_of
 from sandur.operations.caches import LruCache
 from sandur.operations.lake import Lake
+from sandur.operations.securable_chains import name_chain
 from sandur.operations.tables.names import resolve_name
 from sandur.storage.cell import gather_in_batches
 

@@ -13,8 +13,9 @@ from typing import Final
 from sandur.catalog.identifiers import Namespace
 from sandur.catalog.index import CATALOGS, Entry, Scope, names_scope, namespaces_scope
 from sandur.errors import NotFound, SandurError
-from sandur.operations.access import Security, namespace_chain
+from sandur.operations.access import Security
 from sandur.operations.lake import Lake
+from sandur.operations.securable_chains import namespace_chain
 from sandur.storage.cell import gather_all, gather_in_batches
 
 AHEAD_SECONDS_MAX: Final = 2.0

@@ -33,20 +33,14 @@ from sandur.catalog.paging import Page, checked_page_size, decode_page_token, en
 from sandur.catalog.security.manifest import Authority, Viewer
 from sandur.catalog.security.privileges import Chain, Link
 from sandur.errors import BadRequest, Busy, Damaged, NewerRecord, NotFound
-from sandur.operations.access import (
-    TYPES,
-    manifest_versions,
-    namespace_chain,
-    read_authority,
-    require,
-    viewer_of,
-)
+from sandur.operations.access import manifest_versions, read_authority, require, viewer_of
 from sandur.operations.caches import BytesLruCache
 from sandur.operations.counters import INDEX_READS, LIST_FALLBACKS, Counters
 from sandur.operations.index.rebuild import READS_AT_ONCE_MAX, Broken, Parts, read_manifest, read_segments, rebuild
 from sandur.operations.index.truth import LOOKS_AT_ONCE, list_written_names, read_entries
 from sandur.operations.index.update import IndexMemory
 from sandur.operations.lake import Lake
+from sandur.operations.securable_chains import TYPES, namespace_chain
 from sandur.operations.tables.names import namespace_not_found, resolve_namespace
 from sandur.storage.cell import Versioned, gather_all
 from sandur.storage.contract import Version

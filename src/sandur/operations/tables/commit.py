@@ -32,7 +32,7 @@ from sandur.errors import (
 )
 from sandur.iceberg.requests import AssertCreate, TableCommit
 from sandur.iceberg.table_commit import deletes_old_files
-from sandur.operations.access import forget_refusals, name_chain, read_authority, record_chain, require
+from sandur.operations.access import forget_refusals, read_authority, require
 from sandur.operations.commit_queues import CommitQueue, CommitQueues
 from sandur.operations.counters import COMMIT_ATTEMPTS, COMMIT_OUTCOMES, Counters, count_commit, outcome_of
 from sandur.operations.idempotency import ClaimLost, KeyClaim, key_hash_of
@@ -41,6 +41,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims
 from sandur.operations.name_access import authorize_places
 from sandur.operations.receipts import Receipts, tried_of
+from sandur.operations.securable_chains import name_chain, record_chain
 from sandur.operations.tables.batch import close_batch
 from sandur.operations.tables.changes import (
     SWAP_DELAY_MS_MAX,

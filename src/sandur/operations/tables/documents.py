@@ -28,7 +28,6 @@ from sandur.operations.access import (
     Security,
     Versions,
     manifest_versions,
-    name_chain,
     read_authority,
     read_both,
     remembered_versions,
@@ -39,6 +38,7 @@ from sandur.operations.access import (
 from sandur.operations.caches import BytesLruCache, LruCache
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
+from sandur.operations.securable_chains import name_chain
 from sandur.operations.tables.names import ResolvedName, name_not_found, namespaces_behind, resolve_name
 from sandur.operations.transactions.resolution import effective_pointer, effective_record
 from sandur.storage.cell import Versioned, gather_all

@@ -11,13 +11,14 @@ from sandur.catalog.events import CatalogEvent, Source
 from sandur.catalog.identifiers import Format, Identifier, Kind
 from sandur.catalog.records import BoundRecord, Claim, NameRecord, PurgeOrder, Request, drop_of, head_of
 from sandur.errors import Busy, OutcomeUnknown, SwapLost, Unavailable
-from sandur.operations.access import check_names_early, name_chain, read_authority, record_chain, require
+from sandur.operations.access import check_names_early, read_authority, require
 from sandur.operations.events import event_of, name_subject
 from sandur.operations.idempotency import KeyClaim, claim_for, key_hash_of, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import release_places
 from sandur.operations.receipts import CatalogReceipts
+from sandur.operations.securable_chains import name_chain, record_chain
 from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX
 from sandur.operations.tables.documents import TABLES, LoadedTable, load_document, loaded_table
 from sandur.operations.tables.names import (

@@ -11,20 +11,13 @@ from sandur.catalog.events import CatalogEvent
 from sandur.catalog.identifiers import Format, Identifier, Kind, checked_identifier
 from sandur.catalog.records import Claim, NameRecord, Request
 from sandur.errors import AlreadyExists, Busy, Forbidden, NotFound, OutcomeUnknown, SandurError, SwapLost
-from sandur.operations.access import (
-    check_names_early,
-    name_chain,
-    namespace_chain,
-    read_authority,
-    record_chain,
-    require,
-    resolve_authorized,
-)
+from sandur.operations.access import check_names_early, read_authority, require, resolve_authorized
 from sandur.operations.events import event_of, name_subject
 from sandur.operations.idempotency import KeyClaim, claim_for, key_hash_of, run_exactly_once
 from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import CatalogReceipts
+from sandur.operations.securable_chains import name_chain, namespace_chain, record_chain
 from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX
 from sandur.operations.tables.names import (
     ICEBERG,

@@ -16,7 +16,7 @@ from sandur.catalog.records import BoundRecord, Claim, DeltaTable, NameRecord, P
 from sandur.catalog.security.manifest import Authority
 from sandur.catalog.security.privileges import MANAGED
 from sandur.errors import AlreadyExists, Busy, Invalid, NotFound, SandurError, SwapLost, Unsupported
-from sandur.operations.access import authorize_catalog, namespace_chain, read_authority, record_chain, require
+from sandur.operations.access import authorize_catalog, read_authority, require
 from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import catalog_not_found
 from sandur.operations.events import event_of, record_subject
@@ -26,6 +26,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims
 from sandur.operations.locations.placement import holder_of, locations_of, resolve_placed_namespace
 from sandur.operations.receipts import CatalogReceipts
+from sandur.operations.securable_chains import namespace_chain, record_chain
 from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.names import (
     EVERY_FORMAT,

@@ -17,14 +17,7 @@ from sandur.catalog.records import BoundRecord, NameRecord, Participant, Pending
 from sandur.catalog.security.manifest import Authority
 from sandur.errors import Busy, Conflict, Forbidden, Hidden, Invalid, NotFound, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
-from sandur.operations.access import (
-    forget_refusals,
-    name_chain,
-    namespace_chain,
-    read_authority,
-    record_chain,
-    require,
-)
+from sandur.operations.access import forget_refusals, read_authority, require
 from sandur.operations.commit_queues import CommitQueue
 from sandur.operations.events import event_of
 from sandur.operations.index import update
@@ -41,6 +34,7 @@ from sandur.operations.locations.placement import (
 )
 from sandur.operations.name_access import authorize_files
 from sandur.operations.receipts import Receipts
+from sandur.operations.securable_chains import name_chain, namespace_chain, record_chain
 from sandur.operations.tables.changes import (
     Base,
     Change,

@@ -18,7 +18,7 @@ from sandur.catalog.locations import (
 from sandur.catalog.security import privileges
 from sandur.catalog.security.privileges import Link, Rule, SecurableType
 from sandur.errors import Forbidden, Invalid, NotFound, Unsupported
-from sandur.operations.access import TYPES, authorize_location, namespace_chain, read_authority
+from sandur.operations.access import authorize_location, read_authority
 from sandur.operations.credentials.profiles import needs_credentials, read_profiles
 from sandur.operations.credentials.table_access import check_outside_state, table_of_record, table_places
 from sandur.operations.credentials.vend import vend
@@ -27,6 +27,7 @@ from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import is_anothers, overlapping
 from sandur.operations.locations.owners import standing_of
 from sandur.operations.name_access import read_allowed
+from sandur.operations.securable_chains import TYPES, namespace_chain
 from sandur.operations.tables.names import is_alive, namespace_not_found
 from sandur.operations.unity.registry import located_entries
 from sandur.storage.cell import gather_all

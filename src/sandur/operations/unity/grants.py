@@ -30,12 +30,13 @@ from sandur.catalog.security.manifest import Authority, Caller
 from sandur.catalog.security.privileges import Chain, Link, SecurableType
 from sandur.catalog.security.users import user_not_found
 from sandur.errors import Busy, Incomplete, Invalid, NotFound, Unavailable
-from sandur.operations.access import Security, catalog_chain, check_names, may_see, name_chain, require
+from sandur.operations.access import Security, check_names, may_see, require
 from sandur.operations.containers.catalogs import ensure_catalog, load_catalog
 from sandur.operations.containers.records import catalog_not_found
 from sandur.operations.delta.tables import table_not_found
 from sandur.operations.lake import Lake
 from sandur.operations.name_access import visible_chain
+from sandur.operations.securable_chains import catalog_chain, name_chain
 from sandur.operations.security import SecurityChange, SecurityEdit, current_authority, metastore_id
 from sandur.operations.tables.names import (
     EVERY_FORMAT,

@@ -9,11 +9,12 @@ from sandur.catalog.identifiers import Identifier, parse_full_name
 from sandur.catalog.infos import TableInfo, delta_table_info
 from sandur.catalog.records import Pointer, Request
 from sandur.errors import Busy, Hidden, Invalid, NotFound, Unsupported
-from sandur.operations.access import READS_MAX, may_see, name_chain, read_authority, require, versions_read
+from sandur.operations.access import READS_MAX, may_see, read_authority, require, versions_read
 from sandur.operations.delta import tables as delta
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.name_access import naming_missing_parent, visible_chain
+from sandur.operations.securable_chains import name_chain
 from sandur.operations.tables.names import ResolvedName, resolve_name
 from sandur.operations.transactions.resolution import effective_record
 from sandur.operations.unity.infos import info_of

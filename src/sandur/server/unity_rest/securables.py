@@ -17,7 +17,7 @@ from sandur.catalog.identifiers import (
 from sandur.catalog.infos import Comment, securable_info, version_info
 from sandur.catalog.records import VolumeType
 from sandur.errors import BadRequest, Incomplete
-from sandur.operations.access import TYPES
+from sandur.operations.securable_chains import TYPES
 from sandur.operations.unity import model_versions as versions
 from sandur.operations.unity import securables as operations
 from sandur.operations.unity.lists import list_everywhere, list_in_schema

@@ -9,9 +9,9 @@ from sandur.catalog.records import ModelVersion
 from sandur.catalog.security import privileges
 from sandur.catalog.security.privileges import Needs, SecurableType
 from sandur.errors import Forbidden, NotFound
-from sandur.operations.access import TYPES
 from sandur.operations.browse import describe_object
 from sandur.operations.directory import DirectoryEntry, find_id
+from sandur.operations.securable_chains import TYPES
 from sandur.operations.unity.grants import load_effective_privileges, load_grant_chain
 from sandur.operations.unity.lists import ListRequest
 from sandur.operations.unity.model_versions import list_versions
