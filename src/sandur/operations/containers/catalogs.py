@@ -21,10 +21,10 @@ from sandur.operations.index.lists import Container, read_page
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims, Places
 from sandur.operations.locations.owners import catalog_places
-from sandur.operations.locations.placement import realm_of, root_holder
+from sandur.operations.locations.placement import catalog_home, realm_of, root_holder
 from sandur.operations.securable_chains import catalog_chain
 from sandur.operations.security import look_again
-from sandur.operations.tables.names import catalog_exists, catalog_home
+from sandur.operations.tables.names import catalog_exists
 from sandur.storage.cell import Attempts, gather_all
 
 T = TypeVar("T")

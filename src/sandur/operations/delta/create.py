@@ -29,10 +29,9 @@ from sandur.operations.delta.tables import (
 )
 from sandur.operations.delta.versions import newest_in_log
 from sandur.operations.lake import Lake
-from sandur.operations.locations.placement import check_place
+from sandur.operations.locations.placement import allowed_roots, check_place
 from sandur.operations.name_access import authorize_places, authorize_schema, check_parents, naming_missing_parent
 from sandur.operations.tables.drafts import name_taken
-from sandur.operations.tables.names import allowed_roots
 
 ENGINE: Final = "Sandur"
 

@@ -19,7 +19,7 @@ from sandur.operations.containers.records import with_creation
 from sandur.operations.delta.publishing import STAGED_FOLDER
 from sandur.operations.idempotency import claim_for, key_hash_of, run_exactly_once
 from sandur.operations.lake import Lake
-from sandur.operations.locations.placement import resolve_placed_namespace
+from sandur.operations.locations.placement import allowed_roots, default_location, resolve_placed_namespace
 from sandur.operations.name_access import (
     authorize_places,
     authorize_schema,
@@ -31,15 +31,7 @@ from sandur.operations.receipts import DeltaReceipts, first_delta_commit
 from sandur.operations.tables.creation import Creation
 from sandur.operations.tables.drafts import Draft, NewRecord, name_taken
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.names import (
-    EVERY_FORMAT,
-    ResolvedName,
-    allowed_roots,
-    default_location,
-    is_alive,
-    namespace_not_found,
-    resolve_name,
-)
+from sandur.operations.tables.names import EVERY_FORMAT, ResolvedName, is_alive, namespace_not_found, resolve_name
 from sandur.operations.tables.rename import rename
 from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned, gather_all

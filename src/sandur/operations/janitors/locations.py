@@ -16,9 +16,9 @@ from sandur.operations.janitors.sweep import Janitor, OnError, Outcome, Swept, l
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import Completeness, find_living, tidy_claim
 from sandur.operations.locations.owners import catalog_places, has_open_order
-from sandur.operations.locations.placement import locations_of, root_holder
+from sandur.operations.locations.placement import catalog_home, locations_of, root_holder
 from sandur.operations.tables.documents import load_head
-from sandur.operations.tables.names import catalog_exists, catalog_home
+from sandur.operations.tables.names import catalog_exists
 from sandur.operations.transactions.resolution import effective_record
 from sandur.operations.unity.registry import external_holder
 from sandur.settings import Settings, seconds_of

@@ -21,10 +21,10 @@ from sandur.operations.janitors.files import Budget, BudgetSpent, Purge, delete_
 from sandur.operations.janitors.sweep import DAY_MS, OnError, Swept, is_older
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import Completeness, find_living, release_places
-from sandur.operations.locations.placement import locations_of
+from sandur.operations.locations.placement import catalog_home, locations_of
 from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.drop import is_drop_confirmed
-from sandur.operations.tables.names import catalog_home, settle_name
+from sandur.operations.tables.names import settle_name
 from sandur.settings import seconds_of
 from sandur.storage.cell import Versioned
 from sandur.storage.contract import Listed

@@ -12,19 +12,23 @@ from sandur.catalog.locations import (
     Realm,
     canonical_address,
     check_own_store,
+    checked_location,
+    folder_name,
+    generated_location,
     named_address,
+    normalize_location,
     outermost,
     paths_of,
 )
 from sandur.catalog.records import BoundRecord, Catalog, NamespaceRecord, Pointer, Request
-from sandur.errors import Busy, Invalid
+from sandur.errors import Busy, Invalid, NotFound
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims, Places
 from sandur.operations.locations.owners import catalog_places, has_open_order, kill_orphan
 from sandur.operations.tables.documents import request_id
-from sandur.operations.tables.names import catalog_home, is_alive, resolve_namespace
+from sandur.operations.tables.names import catalog_exists, is_alive, resolve_namespace
 from sandur.storage.cell import Attempts, Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT
 
@@ -32,6 +36,12 @@ from sandur.storage.contract import ABSENT
 def locations_of(metadata: TableMetadata | ViewMetadata) -> Sequence[str]:
     """The folders of a table or view: its location, and the paths in its properties."""
     return (metadata.location, *paths_of(metadata.properties))
+
+
+def catalog_home(lake: Lake, name: str) -> str:
+    """The folder of a catalog in its own store: its root, unless it has one elsewhere. No rename changes it."""
+    (key,) = lake.layout.aliases.key_path((name,))
+    return f"{lake.area}/{folder_name(key)}"
 
 
 def realm_of(lake: Lake, catalog: Catalog) -> Realm:
@@ -46,6 +56,34 @@ def seen_catalog(lake: Lake, name: str) -> Catalog:
     if found is None:
         raise Busy(f"catalog {name}: it was not read")
     return found.value
+
+
+async def allowed_roots(lake: Lake, catalog: str) -> tuple[str, ...]:
+    """The addresses below which the tables of a catalog may lie: its own root, and those that the settings allow.
+
+    A cached record suffices: a named place is claimed (P3), and a generated one is below the root of the catalog that
+    the namespace belongs to (P2). So it does not matter here that the catalog may have been created again elsewhere.
+    """
+    cell = lake.catalog(catalog)
+    found = cell.last_seen or await cell.read()
+    if found is None or not catalog_exists(found.value):
+        raise NotFound(f"Catalog does not exist: {catalog}", subject="catalog")
+    return (normalize_location(found.value.root), *lake.locations.others)
+
+
+def default_location(lake: Lake, identifier: Identifier, uuid: str) -> str:
+    """A location of its own for every table: a table that reuses a name does not find the old files (P1).
+
+    It is below the `location` of the namespace, or below the root of the catalog; the caller has read both in the same
+    request (`resolve_placed_namespace`). Raises Invalid if the settings no longer allow the location of the namespace.
+    """
+    namespace, catalog = lake.namespace(identifier.namespace).last_seen, lake.catalog(identifier.catalog).last_seen
+    if catalog is None:
+        raise NotFound(f"Catalog does not exist: {identifier.catalog}", subject="catalog")
+    parent = namespace.value.properties.get("location") if namespace else None
+    location = generated_location(parent or catalog.value.root, identifier, uuid)
+    roots = (normalize_location(catalog.value.root), *lake.locations.others)
+    return checked_location(location, roots) if parent else location
 
 
 def places_to_claim(

@@ -15,10 +15,9 @@ from sandur.errors import Invalid, NotFound, SandurError, Unavailable
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import Completeness, overlapping
-from sandur.operations.locations.placement import locations_of
+from sandur.operations.locations.placement import allowed_roots, locations_of
 from sandur.operations.tables.documents import load_head
 from sandur.operations.tables.manifest_files import content_of, manifests_of
-from sandur.operations.tables.names import allowed_roots
 from sandur.storage.cell import Versioned, gather_all, gather_in_batches
 from sandur.storage.contract import Version, list_all
 

@@ -18,13 +18,14 @@ from sandur.iceberg.table_metadata import TableMetadata
 from sandur.operations.access import resolve_authorized
 from sandur.operations.counters import PLANNING_SECONDS, Counters
 from sandur.operations.lake import Lake
+from sandur.operations.locations.placement import allowed_roots
 from sandur.operations.planning.cache import PLANS_FOLDER, PlanningCache, PlanResult, plan_ttl_ms
 from sandur.operations.planning.manifests import Manifests, run_aside
 from sandur.operations.planning.plan_tasks import decode_task, no_such_task
 from sandur.operations.planning.scan import Limits, ScanRunner, run_plan, run_task
 from sandur.operations.tables.documents import TABLES, Document, current_document, load_document
 from sandur.operations.tables.manifest_places import ReadableManifests
-from sandur.operations.tables.names import allowed_roots, name_not_found, resolve_name
+from sandur.operations.tables.names import name_not_found, resolve_name
 from sandur.settings import seconds_of
 from sandur.storage.cell import Cell, Versioned, gather_all
 from sandur.storage.contract import ABSENT

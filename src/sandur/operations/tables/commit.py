@@ -39,6 +39,7 @@ from sandur.operations.idempotency import ClaimLost, KeyClaim, key_hash_of
 from sandur.operations.index.update import ListUpdate
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims
+from sandur.operations.locations.placement import allowed_roots
 from sandur.operations.name_access import authorize_places
 from sandur.operations.receipts import Receipts, tried_of
 from sandur.operations.securable_chains import name_chain, record_chain
@@ -75,13 +76,7 @@ from sandur.operations.tables.documents import (
     write_document,
 )
 from sandur.operations.tables.drafts import fence_attempts, find_committed
-from sandur.operations.tables.names import (
-    ResolvedName,
-    activate_name,
-    allowed_roots,
-    name_not_found,
-    resolve_name,
-)
+from sandur.operations.tables.names import ResolvedName, activate_name, name_not_found, resolve_name
 from sandur.operations.tables.swept import check_not_swept
 from sandur.storage.cell import Versioned, gather_all
 

@@ -17,7 +17,12 @@ from sandur.iceberg.table_create import create_table_metadata
 from sandur.iceberg.table_metadata import TableMetadata, without_trailing_slash
 from sandur.iceberg.updates import AssignUuid, SetLocation, Update
 from sandur.operations.lake import Lake
-from sandur.operations.locations.placement import locations_of, resolve_placed_namespace
+from sandur.operations.locations.placement import (
+    allowed_roots,
+    default_location,
+    locations_of,
+    resolve_placed_namespace,
+)
 from sandur.operations.name_access import authorize_places
 from sandur.operations.receipts import Receipts, tried_of
 from sandur.operations.tables.changes import named_places
@@ -38,7 +43,6 @@ from sandur.operations.tables.documents import (
 )
 from sandur.operations.tables.drafts import Draft, NewRecord, name_taken
 from sandur.operations.tables.manifest_places import check_added_manifests
-from sandur.operations.tables.names import allowed_roots, default_location
 from sandur.operations.tables.stages import Staging, create_directories, finish_stage, note_failed_finalize
 from sandur.storage.cell import Versioned
 

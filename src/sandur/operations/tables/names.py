@@ -11,7 +11,6 @@ from typing import Final, NamedTuple, TypeVar, get_args
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace
-from sandur.catalog.locations import checked_location, folder_name, generated_location, normalize_location
 from sandur.catalog.records import BoundRecord, Catalog, NameRecord, NamespaceRecord, Pointer
 from sandur.errors import Busy, NotFound, SwapLost
 from sandur.operations.events import adoption_of, name_subject
@@ -118,40 +117,6 @@ async def _confirm(cell: Cell[P], parent_id: str, is_visible: Callable[[P], Awai
 def catalog_exists(catalog: Catalog) -> bool:
     """Whether readers see the catalog; one that is being dropped still exists."""
     return catalog.state != "dropped"
-
-
-async def allowed_roots(lake: Lake, catalog: str) -> tuple[str, ...]:
-    """The addresses below which the tables of a catalog may lie: its own root, and those that the settings allow.
-
-    A cached record suffices: a named place is claimed (P3), and a generated one is below the root of the catalog that
-    the namespace belongs to (P2). So it does not matter here that the catalog may have been created again elsewhere.
-    """
-    cell = lake.catalog(catalog)
-    found = cell.last_seen or await cell.read()
-    if found is None or not catalog_exists(found.value):
-        raise NotFound(f"Catalog does not exist: {catalog}", subject="catalog")
-    return (normalize_location(found.value.root), *lake.locations.others)
-
-
-def catalog_home(lake: Lake, name: str) -> str:
-    """The folder of a catalog in its own store: its root, unless it has one elsewhere. No rename changes it."""
-    (key,) = lake.layout.aliases.key_path((name,))
-    return f"{lake.area}/{folder_name(key)}"
-
-
-def default_location(lake: Lake, identifier: Identifier, uuid: str) -> str:
-    """A location of its own for every table: a table that reuses a name does not find the old files (P1).
-
-    It is below the `location` of the namespace, or below the root of the catalog; the caller has read both in the same
-    request (`resolve_placed_namespace`). Raises Invalid if the settings no longer allow the location of the namespace.
-    """
-    namespace, catalog = lake.namespace(identifier.namespace).last_seen, lake.catalog(identifier.catalog).last_seen
-    if catalog is None:
-        raise NotFound(f"Catalog does not exist: {identifier.catalog}", subject="catalog")
-    parent = namespace.value.properties.get("location") if namespace else None
-    location = generated_location(parent or catalog.value.root, identifier, uuid)
-    roots = (normalize_location(catalog.value.root), *lake.locations.others)
-    return checked_location(location, roots) if parent else location
 
 
 def namespace_not_found(namespace: Namespace) -> NotFound:

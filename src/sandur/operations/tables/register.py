@@ -21,6 +21,7 @@ from sandur.operations.index import update
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims
 from sandur.operations.locations.placement import (
+    allowed_roots,
     check_not_anothers,
     end_generated,
     holder_of,
@@ -50,14 +51,7 @@ from sandur.operations.tables.documents import (
 from sandur.operations.tables.drafts import fence_attempts
 from sandur.operations.tables.drop import check_not_purged
 from sandur.operations.tables.manifest_places import check_registered_files
-from sandur.operations.tables.names import (
-    ResolvedName,
-    allowed_roots,
-    is_alive,
-    name_not_found,
-    namespace_not_found,
-    resolve_name,
-)
+from sandur.operations.tables.names import ResolvedName, is_alive, name_not_found, namespace_not_found, resolve_name
 from sandur.operations.tables.swept import check_not_swept, swept_list_of
 from sandur.operations.tables.views import LoadedView, loaded_view
 from sandur.operations.transactions.resolution import effective_pointer, resolve_pending

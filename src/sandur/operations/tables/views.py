@@ -16,13 +16,14 @@ from sandur.iceberg.view_commit import (
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.access import resolve_authorized
 from sandur.operations.lake import Lake
+from sandur.operations.locations.placement import allowed_roots
 from sandur.operations.name_access import authorize_places
 from sandur.operations.tables.changes import changes_places, check_updates, named_places, sets_paths
 from sandur.operations.tables.commit import Commit
 from sandur.operations.tables.create import DocumentDraft, chosen_location, named_locations, with_defaults
 from sandur.operations.tables.creation import Creation
 from sandur.operations.tables.documents import VIEWS, Document, effective_head, load_document, name_exists
-from sandur.operations.tables.names import allowed_roots, name_not_found
+from sandur.operations.tables.names import name_not_found
 
 
 class LoadedView(NamedTuple):

@@ -22,12 +22,11 @@ from sandur.operations.counters import TRANSACTIONS, Counters, count_commit, out
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import LocationClaims
-from sandur.operations.locations.placement import resolve_placed_namespace
+from sandur.operations.locations.placement import allowed_roots, resolve_placed_namespace
 from sandur.operations.name_access import authorize_places
 from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX, TableChange, check_updates, named_places
 from sandur.operations.tables.create import created_metadata, needs_location
 from sandur.operations.tables.documents import TABLES, VIEWS
-from sandur.operations.tables.names import allowed_roots
 from sandur.operations.tables.views import created_view_metadata, view_change
 from sandur.operations.transactions.participants import Attempt, ChangedTable, CreatedTable, Overtaken, Replayed
 from sandur.storage.cell import Attempts, Versioned, gather_all

@@ -19,11 +19,12 @@ from sandur.operations.containers.catalogs import load_catalog
 from sandur.operations.containers.records import RecordChange, with_creation
 from sandur.operations.events import record_subject
 from sandur.operations.lake import Lake
+from sandur.operations.locations.placement import default_location
 from sandur.operations.name_access import authorize_places, authorize_schema, find_allowed, naming_missing_parent
 from sandur.operations.tables.creation import Creation
 from sandur.operations.tables.drafts import Draft, NewRecord
 from sandur.operations.tables.drop import drop_name
-from sandur.operations.tables.names import ResolvedName, default_location, resolve_name
+from sandur.operations.tables.names import ResolvedName, resolve_name
 from sandur.operations.tables.rename import rename
 from sandur.storage.cell import Versioned, gather_all
 

@@ -29,6 +29,7 @@ from sandur.iceberg.scan.columns import PARTITION, ManifestColumns
 from sandur.iceberg.scan.manifests import DATA, ManifestFile
 from sandur.iceberg.snapshots import BRANCH
 from sandur.operations.lake import Lake
+from sandur.operations.locations.placement import allowed_roots
 from sandur.operations.maintenance.delta_health import FILES_MEASURED_MAX, measure_delta
 from sandur.operations.maintenance.planning import MEASURED
 from sandur.operations.planning.manifests import Manifests
@@ -36,7 +37,6 @@ from sandur.operations.policies import Scopes
 from sandur.operations.tables.documents import TABLES as DOCUMENTS
 from sandur.operations.tables.documents import current_document, load_document
 from sandur.operations.tables.manifest_places import ReadableManifests
-from sandur.operations.tables.names import allowed_roots
 from sandur.pipeline.blocking_lake import BlockingLake
 from sandur.pipeline.sources.range_reader import gather_bounded, shaped_batch
 from sandur.pipeline.tables import TABLE_HEALTH

@@ -22,8 +22,9 @@ from sandur.operations.containers.namespaces import create_namespace
 from sandur.operations.delta.log_metadata import columns_of, read_bounded, read_log_metadata
 from sandur.operations.delta.tables import NewTable, create_external
 from sandur.operations.lake import Lake
+from sandur.operations.locations.placement import allowed_roots
 from sandur.operations.tables.discovery import identifier_in, metadata_file, table_location
-from sandur.operations.tables.names import allowed_roots, resolve_name
+from sandur.operations.tables.names import resolve_name
 from sandur.operations.tables.register import register_table
 from sandur.pipeline.blocking_lake import open_lake
 from sandur.pipeline.job import Job, JobContext, JobReport
