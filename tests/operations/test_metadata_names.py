@@ -10,7 +10,8 @@ from sandur.catalog.records import Request
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.create import create_table
-from sandur.operations.tables.documents import TABLES, Document, LoadedTable, current_document, is_written_by
+from sandur.operations.tables.documents import TABLES, Document, LoadedTable, current_document
+from sandur.operations.tables.drafts import is_written_by
 from sandur.operations.tables.views import create_view
 from tests.operations.lakes import make_lake
 from tests.operations.requests import (

@@ -32,8 +32,8 @@ from sandur.operations.delta.versions import summarize_delta
 from sandur.operations.index.lists import FindContainer, find_namespace, read_visible_page
 from sandur.operations.lake import Lake
 from sandur.operations.securable_chains import catalog_chain
-from sandur.operations.tables.documents import TABLES, VIEWS, effective_head, load_document
-from sandur.operations.tables.names import ResolvedName, name_not_found
+from sandur.operations.tables.documents import TABLES, VIEWS, load_document
+from sandur.operations.tables.names import ResolvedName, effective_head, name_not_found
 from sandur.operations.unity.infos import info_of
 from sandur.operations.unity.lists import find_metastore
 from sandur.storage.cell import gather_all

@@ -20,9 +20,9 @@ from sandur.operations.delta.publishing import LOG_FOLDER
 from sandur.operations.delta.versions import LogAction, LogFile, log_file, newest_version, read_logs
 from sandur.operations.lake import Lake
 from sandur.operations.locations.placement import allowed_roots
-from sandur.operations.tables.documents import TABLES, effective_head, load_document
+from sandur.operations.tables.documents import TABLES, load_document
 from sandur.operations.tables.manifest_places import ReadableManifests
-from sandur.operations.tables.names import name_not_found
+from sandur.operations.tables.names import effective_head, name_not_found
 from sandur.splicing import NOT_JSON
 
 if TYPE_CHECKING:

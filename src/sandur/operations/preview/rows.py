@@ -26,8 +26,8 @@ from sandur.operations.delta.publishing import published_location
 from sandur.operations.lake import Lake
 from sandur.operations.locations.placement import locations_of
 from sandur.operations.preview import reader
-from sandur.operations.tables.documents import TABLES, effective_head, load_document
-from sandur.operations.tables.names import ResolvedName, name_not_found
+from sandur.operations.tables.documents import TABLES, load_document
+from sandur.operations.tables.names import ResolvedName, effective_head, name_not_found
 from sandur.settings import seconds_of
 from sandur.splicing import NOT_JSON
 from sandur.storage.credentials import s3

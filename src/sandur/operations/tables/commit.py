@@ -67,15 +67,13 @@ from sandur.operations.tables.documents import (
     LoadedTable,
     M,
     cache_document,
-    is_written_by,
     loaded_table,
     logged_locations,
     pointer_document,
     prefetch_document,
-    replayed_document,
     write_document,
 )
-from sandur.operations.tables.drafts import fence_attempts, find_committed
+from sandur.operations.tables.drafts import fence_attempts, find_committed, is_written_by, replayed_document
 from sandur.operations.tables.names import ResolvedName, activate_name, name_not_found, resolve_name
 from sandur.operations.tables.swept import check_not_swept
 from sandur.storage.cell import Versioned, gather_all

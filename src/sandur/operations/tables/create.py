@@ -37,11 +37,10 @@ from sandur.operations.tables.documents import (
     encode_document,
     loaded_table,
     pointer_document,
-    replayed_document,
     version_in_name,
     write_document,
 )
-from sandur.operations.tables.drafts import Draft, NewRecord, name_taken
+from sandur.operations.tables.drafts import Draft, NewRecord, name_taken, replayed_document
 from sandur.operations.tables.manifest_places import check_added_manifests
 from sandur.operations.tables.stages import Staging, create_directories, finish_stage, note_failed_finalize
 from sandur.storage.cell import Versioned

@@ -39,8 +39,8 @@ from sandur.operations.caches import BytesLruCache, LruCache
 from sandur.operations.idempotency import key_hash_of
 from sandur.operations.lake import Lake
 from sandur.operations.securable_chains import name_chain
-from sandur.operations.tables.names import ResolvedName, name_not_found, namespaces_behind, resolve_name
-from sandur.operations.transactions.resolution import effective_pointer, effective_record
+from sandur.operations.tables.names import ResolvedName, effective_head, name_not_found, namespaces_behind, resolve_name
+from sandur.operations.transactions.resolution import effective_record
 from sandur.storage.cell import Versioned, gather_all
 from sandur.storage.contract import Version
 
@@ -169,21 +169,6 @@ async def pointer_document(lake: Lake, family: Family[M], pointer: Versioned[Bou
         return None
 
 
-async def replayed_document(lake: Lake, family: Family[M], location: str, uuid: str) -> Document[M]:
-    """The document of an answer that was given before.
-
-    A table may ask for the deletion of its old files. If the file of the answer is gone, the current document takes its
-    place: a request that was carried out must not get "not found" while its table exists.
-    """
-    try:
-        return await load_document(lake, family, location)
-    except NotFound:
-        pointer = await lake.pointer(uuid).read()
-        if pointer and (document := await pointer_document(lake, family, pointer)):
-            return document
-        raise
-
-
 def missing_file(location: str) -> NotFound:
     return NotFound(f"Failed to open input stream for file: {location}", subject="file")
 
@@ -241,15 +226,6 @@ def request_part_of(location: str) -> str:
     attempt = location.rpartition("/")[2].partition("-")[2]
     is_old = attempt.find("-") == _HASH_LENGTH  # Earlier releases wrote the hash itself.
     return request_part(attempt) if is_old else attempt[:_REQUEST_PART_LENGTH]
-
-
-def is_written_by(family: Family[M], document: Document[M], passed: Sequence[Head], request: Request) -> bool:
-    """C9, B3: whether a file of this very request is the head, was passed by the last swap, or is in the log.
-
-    Only committed files get there.
-    """
-    named = (*logged_locations(family, document), *(head.metadata_location for head in passed))
-    return request_part(request_id(request)) in map(request_part_of, named)
 
 
 def logged_locations(family: Family[M], document: Document[M]) -> Sequence[str]:
@@ -479,16 +455,6 @@ async def _confirm_last_head(lake: Lake, identifier: Identifier) -> str | None:
         await load_document(lake, TABLES, location)
         return location
     return None
-
-
-async def effective_head(lake: Lake, found: ResolvedName) -> Head:
-    """The current head, with a pending transaction taken into account (T6). Raises NotFound if there is no head."""
-    pointer = found.iceberg_pointer
-    if pointer and pointer.value.pending:
-        pointer = await effective_pointer(lake, pointer)
-    if pointer is None or pointer.value.head is None:
-        raise NotFound(f"{found.identifier} has no metadata", subject="table")
-    return pointer.value.head
 
 
 def loaded_table(

@@ -1,4 +1,4 @@
-"""Drafts of what is to be created under a name, and how records show what a request made (S2, N7, C5)."""
+"""Drafts of what is to be created under a name, and how records and files show what a request made (S2, N7, C5, C9)."""
 
 import contextlib
 from collections.abc import Sequence
@@ -8,11 +8,22 @@ from typing import Generic, Protocol, TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind
-from sandur.catalog.records import AttemptedFile, BoundRecord, Claim, NameRecord, Pointer, Request
+from sandur.catalog.records import AttemptedFile, BoundRecord, Claim, Head, NameRecord, Pointer, Request
 from sandur.errors import AlreadyExists, NotFound, SandurError
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts
-from sandur.operations.tables.documents import load_head, request_id
+from sandur.operations.tables.documents import (
+    Document,
+    Family,
+    M,
+    load_document,
+    load_head,
+    logged_locations,
+    pointer_document,
+    request_id,
+    request_part,
+    request_part_of,
+)
 from sandur.operations.tables.names import is_alive
 from sandur.operations.transactions.resolution import effective_pointer
 from sandur.storage.cell import Versioned
@@ -151,6 +162,30 @@ async def find_committed(lake: Lake, claim: Claim) -> Claim | None:
         if is_known or await receipts.exists(tried):
             return _as_done(claim, tried)
     return None
+
+
+def is_written_by(family: Family[M], document: Document[M], passed: Sequence[Head], request: Request) -> bool:
+    """C9, B3: whether a file of this very request is the head, was passed by the last swap, or is in the log.
+
+    Only committed files get there.
+    """
+    named = (*logged_locations(family, document), *(head.metadata_location for head in passed))
+    return request_part(request_id(request)) in map(request_part_of, named)
+
+
+async def replayed_document(lake: Lake, family: Family[M], location: str, uuid: str) -> Document[M]:
+    """The document of an answer that was given before.
+
+    A table may ask for the deletion of its old files. If the file of the answer is gone, the current document takes its
+    place: a request that was carried out must not get "not found" while its table exists.
+    """
+    try:
+        return await load_document(lake, family, location)
+    except NotFound:
+        pointer = await lake.pointer(uuid).read()
+        if pointer and (document := await pointer_document(lake, family, pointer)):
+            return document
+        raise
 
 
 async def fence_attempts(lake: Lake, uuid: str) -> None:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeVar, get_args
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind, Namespace
-from sandur.catalog.records import BoundRecord, Catalog, NameRecord, NamespaceRecord, Pointer
+from sandur.catalog.records import BoundRecord, Catalog, Head, NameRecord, NamespaceRecord, Pointer
 from sandur.errors import Busy, NotFound, SwapLost
 from sandur.operations.events import adoption_of, name_subject
 from sandur.operations.lake import Lake
@@ -19,6 +19,7 @@ from sandur.operations.receipts import CatalogReceipts
 from sandur.operations.transactions.resolution import (
     TRIES_MAX,
     abort_pending,
+    effective_pointer,
     pending_name_outcome,
     resolve_pending_name,
 )
@@ -189,6 +190,16 @@ async def _has_moved(lake: Lake, moving: NameRecord) -> bool:
         return False
     other = await lake.name(moving.other).read()
     return other is not None and (other.value.state, other.value.rename_id) == ("moved", moving.rename_id)
+
+
+async def effective_head(lake: Lake, found: ResolvedName) -> Head:
+    """The current head, with a pending transaction taken into account (T6). Raises NotFound if there is no head."""
+    pointer = found.iceberg_pointer
+    if pointer and pointer.value.pending:
+        pointer = await effective_pointer(lake, pointer)
+    if pointer is None or pointer.value.head is None:
+        raise NotFound(f"{found.identifier} has no metadata", subject="table")
+    return pointer.value.head
 
 
 def is_alive(pointer: Versioned[BoundRecord] | None) -> bool:

@@ -45,10 +45,9 @@ from sandur.operations.tables.documents import (
     load_document,
     loaded_table,
     missing_file,
-    replayed_document,
     version_in_name,
 )
-from sandur.operations.tables.drafts import fence_attempts
+from sandur.operations.tables.drafts import fence_attempts, replayed_document
 from sandur.operations.tables.drop import check_not_purged
 from sandur.operations.tables.manifest_places import check_registered_files
 from sandur.operations.tables.names import ResolvedName, is_alive, name_not_found, namespace_not_found, resolve_name

@@ -20,16 +20,9 @@ from sandur.operations.access import resolve_authorized
 from sandur.operations.delta.versions import delta_changes, delta_history, delta_version, newest_version
 from sandur.operations.lake import Lake
 from sandur.operations.published import PublishedDatasets
-from sandur.operations.tables.documents import (
-    TABLES,
-    VIEWS,
-    Document,
-    effective_head,
-    load_document,
-    version_in_name,
-)
+from sandur.operations.tables.documents import TABLES, VIEWS, Document, load_document, version_in_name
 from sandur.operations.tables.history import LoggedVersion, logged_versions
-from sandur.operations.tables.names import ResolvedName, name_not_found
+from sandur.operations.tables.names import ResolvedName, effective_head, name_not_found
 from sandur.storage.cell import gather_all
 
 HISTORY_MAX: Final = 1_000

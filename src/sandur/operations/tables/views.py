@@ -22,8 +22,8 @@ from sandur.operations.tables.changes import changes_places, check_updates, name
 from sandur.operations.tables.commit import Commit
 from sandur.operations.tables.create import DocumentDraft, chosen_location, named_locations, with_defaults
 from sandur.operations.tables.creation import Creation
-from sandur.operations.tables.documents import VIEWS, Document, effective_head, load_document, name_exists
-from sandur.operations.tables.names import name_not_found
+from sandur.operations.tables.documents import VIEWS, Document, load_document, name_exists
+from sandur.operations.tables.names import effective_head, name_not_found
 
 
 class LoadedView(NamedTuple):

@@ -47,15 +47,8 @@ from sandur.operations.tables.changes import (
 )
 from sandur.operations.tables.create import DocumentDraft, create_refusal
 from sandur.operations.tables.creation import discard_creation
-from sandur.operations.tables.documents import (
-    Family,
-    M,
-    cache_document,
-    is_written_by,
-    pointer_document,
-    write_document,
-)
-from sandur.operations.tables.drafts import is_made_by, is_proof, sign_record
+from sandur.operations.tables.documents import Family, M, cache_document, pointer_document, write_document
+from sandur.operations.tables.drafts import is_made_by, is_proof, is_written_by, sign_record
 from sandur.operations.tables.names import (
     bind_pointer,
     confirm_namespace,
