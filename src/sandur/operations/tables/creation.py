@@ -11,15 +11,7 @@ from msgspec.structs import replace
 from sandur.catalog.events import EventSubject
 from sandur.catalog.identifiers import Identifier
 from sandur.catalog.location_claims import Holder
-from sandur.catalog.records import (
-    BoundRecord,
-    Definite,
-    NameRecord,
-    NamespaceRecord,
-    Pointer,
-    Request,
-    head_of,
-)
+from sandur.catalog.records import BoundRecord, Definite, NameRecord, NamespaceRecord, Pointer, Request
 from sandur.errors import Busy, Invalid, OutcomeUnknown, Renamed, SandurError, SwapLost, Unavailable
 from sandur.operations.access import authorize_namespace, check_names_early, is_unlisted
 from sandur.operations.events import event_of
@@ -42,7 +34,15 @@ from sandur.operations.name_access import authorize_files
 from sandur.operations.receipts import CatalogReceipts
 from sandur.operations.tables.changes import SWAP_DELAY_MS_MAX
 from sandur.operations.tables.documents import missing_file
-from sandur.operations.tables.drafts import Draft, NewRecord, is_made_by, is_proof, sign_record
+from sandur.operations.tables.drafts import (
+    Draft,
+    NewRecord,
+    discard_creation,
+    is_made_by,
+    is_proof,
+    metadata_location_of,
+    sign_record,
+)
 from sandur.operations.tables.names import (
     NameSlot,
     ResolvedName,
@@ -341,7 +341,7 @@ class Creation(Generic[T]):
         if found.value.state not in {"unbound", "condemned"} or found.value.life:
             return None
         if earlier := await self.draft.found(found):
-            return NewRecord(found.value, earlier, _location_of(found.value))
+            return NewRecord(found.value, earlier, metadata_location_of(found.value))
         # The attempt that made the pointer wrote no file. It may still be running: mark, look, act (G5).
         condemned = await cell.try_swap(replace(found.value, state="condemned"), expected=found.version)
         if condemned is None or await self._is_named(wanted.uuid, {"new", "active"}):
@@ -416,7 +416,7 @@ class Creation(Generic[T]):
         """The answer to a creation that happened; `found` is None if an earlier attempt completed it."""
         answer = await self.draft.found(pointer)
         if answer is None:
-            raise missing_file(_location_of(pointer.value) or str(self.identifier))
+            raise missing_file(metadata_location_of(pointer.value) or str(self.identifier))
         self._answered_uuid = pointer.value.uuid
         work = self._finish(found) if found else self._finish_claim(pointer.value)
         await self.lake.background.run("finish create", work)
@@ -438,7 +438,7 @@ class Creation(Generic[T]):
 
     async def _finish_claim(self, pointer: BoundRecord) -> None:
         with contextlib.suppress(ClaimLost):
-            await self.claim.done(uuid=pointer.uuid, location=_location_of(pointer))
+            await self.claim.done(uuid=pointer.uuid, location=metadata_location_of(pointer))
 
     async def _refused(self, error: SandurError, uuid: str) -> SandurError:
         """G3: with a key, a definite refusal is recorded before it is answered."""
@@ -470,33 +470,6 @@ class _FreshUuid(NamedTuple):
 def _is_unchanged(seen: Versioned[NamespaceRecord] | None, found: Versioned[NamespaceRecord] | None) -> bool:
     """N2 ahead: whether the namespace is still as this process knew it."""
     return (seen and seen.version) == (found and found.version)
-
-
-async def discard_creation(lake: Lake, identifier: Identifier, uuid: str, request: Request) -> None:
-    """Delete the file of a create that was definitely refused, once no attempt of it can succeed any more.
-
-    G5, as in N8: condemn the pointer, look at the name, kill the pointer, and only then delete. What is lost here, a
-    janitor and garbage collection find later.
-    """
-    cell = lake.pointer(uuid)
-    found = await cell.read()
-    if found is None or not is_made_by(found, request) or is_proof(found, request):
-        return
-    if found.value.state != "killed":
-        condemned = await cell.try_swap(replace(found.value, state="condemned"), expected=found.version)
-        name = await lake.name(identifier).read()
-        is_named = name is not None and name.value.uuid == uuid and name.value.state not in {"free", "dropped"}
-        if condemned is None or is_named:
-            return
-        if await cell.try_swap(replace(found.value, state="killed"), expected=condemned.version) is None:
-            return
-    if location := _location_of(found.value):
-        await lake.locations.remove(location)
-
-
-def _location_of(record: BoundRecord) -> str:
-    head = head_of(record)
-    return head.metadata_location if head else ""
 
 
 def _killed(record: BoundRecord) -> BoundRecord:

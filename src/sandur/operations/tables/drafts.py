@@ -1,4 +1,7 @@
-"""Drafts of what is to be created under a name, and how records and files show what a request made (S2, N7, C5, C9)."""
+"""Drafts of what is to be created under a name, and how records and files show what a request made (S2, N7, C5, C9).
+
+`discard_creation` deletes the file that a refused request left (G5).
+"""
 
 import contextlib
 from collections.abc import Sequence
@@ -8,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 from msgspec.structs import replace
 
 from sandur.catalog.identifiers import Format, Identifier, Kind
-from sandur.catalog.records import AttemptedFile, BoundRecord, Claim, Head, NameRecord, Pointer, Request
+from sandur.catalog.records import AttemptedFile, BoundRecord, Claim, Head, NameRecord, Pointer, Request, head_of
 from sandur.errors import AlreadyExists, NotFound, SandurError
 from sandur.operations.lake import Lake
 from sandur.operations.receipts import Receipts
@@ -121,6 +124,12 @@ def sign_record(lake: Lake, record: B, identifier: Identifier, request: Request)
     return replace(signed, object_id=lake.clock.new_uuid(), created_ms=now_ms, created_by=source.principal)
 
 
+def metadata_location_of(record: BoundRecord) -> str:
+    """The metadata file that a record refers to; empty if there is none."""
+    head = head_of(record)
+    return head.metadata_location if head else ""
+
+
 def is_made_by(pointer: Versioned[BoundRecord] | None, request: Request) -> bool:
     """S2: whether an attempt of this very request made the pointer. The uuid alone is no proof."""
     return pointer is not None and pointer.value.made_by == request_id(request)
@@ -198,6 +207,28 @@ async def fence_attempts(lake: Lake, uuid: str) -> None:
     found = await cell.read()
     if found and is_alive(found):
         await cell.try_swap(found.value, expected=found.version)
+
+
+async def discard_creation(lake: Lake, identifier: Identifier, uuid: str, request: Request) -> None:
+    """Delete the file of a create that was definitely refused, once no attempt of it can succeed any more.
+
+    G5, as in N8: condemn the pointer, look at the name, kill the pointer, and only then delete. What is lost here, a
+    janitor and garbage collection find later.
+    """
+    cell = lake.pointer(uuid)
+    found = await cell.read()
+    if found is None or not is_made_by(found, request) or is_proof(found, request):
+        return
+    if found.value.state != "killed":
+        condemned = await cell.try_swap(replace(found.value, state="condemned"), expected=found.version)
+        name = await lake.name(identifier).read()
+        is_named = name is not None and name.value.uuid == uuid and name.value.state not in {"free", "dropped"}
+        if condemned is None or is_named:
+            return
+        if await cell.try_swap(replace(found.value, state="killed"), expected=condemned.version) is None:
+            return
+    if location := metadata_location_of(found.value):
+        await lake.locations.remove(location)
 
 
 def _as_done(claim: Claim, tried: AttemptedFile) -> Claim:

@@ -46,9 +46,8 @@ from sandur.operations.tables.changes import (
     remembered_base,
 )
 from sandur.operations.tables.create import DocumentDraft, create_refusal
-from sandur.operations.tables.creation import discard_creation
 from sandur.operations.tables.documents import Family, M, cache_document, pointer_document, write_document
-from sandur.operations.tables.drafts import is_made_by, is_proof, is_written_by, sign_record
+from sandur.operations.tables.drafts import discard_creation, is_made_by, is_proof, is_written_by, sign_record
 from sandur.operations.tables.names import (
     bind_pointer,
     confirm_namespace,
