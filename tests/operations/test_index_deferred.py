@@ -14,7 +14,7 @@ from sandur.operations.containers.namespaces import update_namespace_properties
 from sandur.operations.counters import INDEX_UPDATES, Counters
 from sandur.operations.index import update
 from sandur.operations.index.lists import read_page
-from sandur.operations.index.update import DeferredUpdate
+from sandur.operations.index.memory import DeferredUpdate
 from sandur.operations.lake import Lake
 from sandur.operations.tables.commit import commit_table
 from sandur.operations.tables.drop import drop_name

@@ -17,8 +17,8 @@ from sandur.operations.containers.namespaces import create_namespace, list_names
 from sandur.operations.counters import INDEX_READS, INDEX_REBUILDS, LIST_FALLBACKS, Count, Counters
 from sandur.operations.index import update
 from sandur.operations.index.lists import list_names
+from sandur.operations.index.memory import REBUILD_EVERY_MS, UNDER_WAY_MS_MAX
 from sandur.operations.index.rebuild import expected_of, read_manifest, write_index
-from sandur.operations.index.update import REBUILD_EVERY_MS, UNDER_WAY_MS_MAX
 from sandur.operations.lake import Lake
 from sandur.storage.contract import ABSENT
 from sandur.storage.memory import MemoryStore

@@ -36,9 +36,9 @@ from sandur.errors import BadRequest, Busy, Damaged, NewerRecord, NotFound
 from sandur.operations.access import manifest_versions, read_authority, require, viewer_of
 from sandur.operations.caches import BytesLruCache
 from sandur.operations.counters import INDEX_READS, LIST_FALLBACKS, Counters
+from sandur.operations.index.memory import IndexMemory
 from sandur.operations.index.rebuild import READS_AT_ONCE_MAX, Broken, Parts, read_manifest, read_segments, rebuild
 from sandur.operations.index.truth import LOOKS_AT_ONCE, list_written_names, read_entries
-from sandur.operations.index.update import IndexMemory
 from sandur.operations.lake import Lake
 from sandur.operations.securable_chains import TYPES, namespace_chain
 from sandur.operations.tables.names import namespace_not_found, resolve_namespace

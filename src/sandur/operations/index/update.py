@@ -36,8 +36,8 @@ from sandur.catalog.records import BoundRecord, NameRecord
 from sandur.errors import BadRequest, Busy, Damaged, NewerRecord, OutcomeUnknown, SandurError, SwapLost
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
-from sandur.operations.caches import LruCache
 from sandur.operations.counters import INDEX_UPDATES, Counters
+from sandur.operations.index.memory import DeferredUpdate, IndexMemory
 from sandur.operations.index.rebuild import (
     Broken,
     Parts,
@@ -56,108 +56,10 @@ from sandur.operations.index.truth import index_entry, read_entries
 from sandur.operations.lake import Lake
 from sandur.operations.tables.names import follow_renames
 from sandur.storage.cell import Attempts, Versioned, gather_all
-from sandur.storage.contract import ABSENT, Version
-
-REBUILD_EVERY_MS: Final = 10_000
-UNDER_WAY_MS_MAX: Final = 300_000
-_MARKS_MAX: Final = 20_000
-_SCOPES_MAX: Final = 20_000
-_FORGOTTEN_EACH: Final = 256
+from sandur.storage.contract import ABSENT
 
 Truth = dict[str, Entry | None]
 """Names whose entries are up to date, with the entries; None for a name that does not exist, or is not known."""
-
-
-class Batch:
-    """Names of one scope whose entries wait to be updated by one swap."""
-
-    def __init__(self) -> None:
-        self.waiting: dict[str, asyncio.Future[str | None]] = {}
-        self.lock = asyncio.Lock()
-        self.users = 0
-
-
-class DeferredUpdate:
-    """A mark that several commits share until the index is updated."""
-
-    def __init__(self, identifier: Identifier, uuid: str, mark: str) -> None:
-        self.identifier = identifier
-        self.uuid = uuid
-        self.mark = mark
-        self.users = 1
-        self.is_marked = asyncio.Event()
-        self.is_unused = asyncio.Event()
-
-    def end(self) -> None:
-        """A commit that shares the mark has ended, successfully or not."""
-        self.users -= 1
-        if not self.users:
-            self.is_unused.set()
-
-
-class IndexMemory:
-    """The memory of one lake in one process. It saves work and makes own changes visible at once.
-
-    Losing it loses no update: the marks in the store remain.
-    """
-
-    def __init__(self, _: Lake) -> None:
-        self.mark_versions: LruCache[str, Version] = LruCache(_MARKS_MAX)
-        self._rebuilt_ms: LruCache[Scope, int] = LruCache(_SCOPES_MAX)
-        self._under_way: LruCache[Scope, dict[tuple[str, str], int]] = LruCache(_SCOPES_MAX)
-        self.batches: dict[Scope, Batch] = {}
-        self.deferred: dict[tuple[Identifier, str], DeferredUpdate] = {}
-
-    def begin(self, place: Place, operation_id: str, now_ms: int) -> None:
-        """An operation is about to change the record of an entry."""
-        changes = self._under_way.setdefault(place.scope, {})
-        changes[place.name, operation_id] = now_ms
-        if len(changes) % _FORGOTTEN_EACH == 0:  # Also in a scope that nobody lists.
-            _forget_old(changes, now_ms)
-
-    def end(self, place: Place, operation_id: str) -> None:
-        """The entry is up to date."""
-        changes = self._under_way.get(place.scope, {})
-        changes.pop((place.name, operation_id), None)
-        if not changes:
-            self._under_way.pop(place.scope, None)
-
-    def under_way(self, scope: Scope, now_ms: int) -> Sequence[str]:
-        """The names whose entries may not have the changes of this process yet.
-
-        An operation that never ends is forgotten after UNDER_WAY_MS_MAX; its mark stays in the store.
-        """
-        changes = self._under_way.get(scope)
-        if not changes:
-            return ()
-        _forget_old(changes, now_ms)
-        return sorted({name for name, _ in changes})
-
-    def may_rebuild(self, scope: Scope, now_ms: int) -> bool:
-        """Whether a rebuild is due; if so, it counts as done now."""
-        last_ms = self._rebuilt_ms.get(scope)
-        if last_ms is not None and now_ms < last_ms + REBUILD_EVERY_MS:
-            return False
-        self._rebuilt_ms[scope] = now_ms
-        return True
-
-    @contextlib.asynccontextmanager
-    async def batch(self, scope: Scope) -> AsyncIterator[Batch]:
-        """The batch of a scope; it exists while it has users."""
-        batch = self.batches.setdefault(scope, Batch())
-        batch.users += 1
-        try:
-            yield batch
-        finally:
-            batch.users -= 1
-            if not batch.users:
-                self.batches.pop(scope, None)
-
-
-def _forget_old(changes: dict[tuple[str, str], int], now_ms: int) -> None:
-    for change, since_ms in list(changes.items()):
-        if since_ms + UNDER_WAY_MS_MAX < now_ms:
-            del changes[change]
 
 
 PAUSE_SECONDS: Final = 1.0
