@@ -23,8 +23,8 @@ from sandur.operations.event_feed.subscriptions import (
     rotate_secret,
 )
 from sandur.operations.event_feed.watch import FeedWatch, ServedFeed
-from sandur.operations.feed import receipt_of_key
 from sandur.operations.lake import Lake
+from sandur.operations.receipts import receipt_of_key
 from sandur.operations.tables.create import create_table
 from sandur.storage.contract import Listed
 from sandur.storage.memory import MemoryStore

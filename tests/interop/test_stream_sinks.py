@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from sandur.operations.feed import Feed, receipt_of_key
+from sandur.operations.feed import Feed
 from sandur.operations.feed_readers import FeedReaders
+from sandur.operations.receipts import receipt_of_key
 from sandur.settings import Settings
 from tests.interop.stream_sinks_session import KILLED, SINKS
 from tests.pipeline.world import World

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from sandur.errors import BadRequest, Trimmed
-from sandur.operations.feed import AUDIT_BATCHES, STATE, Entry, Feed, TrimMark, date_of, entry_key
+from sandur.operations.feed import AUDIT_BATCHES, STATE, Entry, Feed, TrimMark, entry_key
 from sandur.operations.feed_readers import FeedReaders, TrimReport, trim_feed
 from sandur.operations.lake import Lake
+from sandur.operations.receipts import date_of
 from sandur.storage.contract import ABSENT, ObjectStore, list_all
 from sandur.storage.memory import MemoryStore
 from tests.fakes.dying_store import Died, DyingStore

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from sandur.catalog.events import CatalogEvent, Source
 from sandur.catalog.identifiers import Identifier
 from sandur.operations.containers.namespaces import update_namespace_properties
-from sandur.operations.feed import Feed, receipt_of_key
-from sandur.operations.receipts import catalog_receipt_key, receipt_of_event
+from sandur.operations.feed import Feed
+from sandur.operations.receipts import catalog_receipt_key, receipt_of_event, receipt_of_key
 from sandur.operations.tables.drop import drop_name
 from sandur.operations.tables.rename import rename
 from sandur.pipeline.jobs.compact import COMPACT

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from sandur.operations.feed import Feed, receipt_of_key
-from sandur.operations.receipts import Receipt
+from sandur.operations.feed import Feed
+from sandur.operations.receipts import Receipt, receipt_of_key
 from sandur.pipeline.jobs.compact import COMPACT
 from sandur.pipeline.jobs.reconcile import RECONCILE
 from tests.pipeline.world import World

@@ -9,8 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 
 from sandur.errors import Trimmed
-from sandur.operations.feed import Feed, receipt_of_key
+from sandur.operations.feed import Feed
 from sandur.operations.feed_readers import FeedReaders, trim_feed
+from sandur.operations.receipts import receipt_of_key
 from sandur.operations.tables.drop import drop_name
 from sandur.pipeline.blocking_lake import lake_options
 from sandur.pipeline.sources.events import FeedStreamReader

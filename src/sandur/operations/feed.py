@@ -19,7 +19,7 @@ was removed. No reader sees that entry, and the process appends again, because t
 import contextlib
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from sandur.catalog.record_versions import Record
 from sandur.errors import Busy, Damaged, SwapLost, Trimmed, Unavailable
 from sandur.operations.lake import Lake
-from sandur.operations.receipts import list_dates
+from sandur.operations.receipts import by_date, date_of, list_dates
 from sandur.settings import Settings
 from sandur.splicing import NOT_JSON
 from sandur.storage.cell import Cell, Versioned, gather_all
@@ -139,10 +139,6 @@ def entry_key(layout: Layout, sequence: int, log: Log = RECEIPTS) -> str:
     return layout.operational(log.name, f"{sequence:020d}")
 
 
-def date_of(receipt: str) -> str:
-    return receipt.partition("/")[0]
-
-
 def add_entry(state: FeedState, entry: Entry) -> FeedState:
     days = dict(state.days)
     for date, receipts in by_date(entry.receipts).items():
@@ -176,13 +172,6 @@ def _with_entry(ranges: tuple[tuple[int, int], ...], sequence: int) -> tuple[tup
     if ranges and ranges[-1][1] == sequence - 1:
         return (*ranges[:-1], (ranges[-1][0], sequence))
     return (*ranges, (sequence, sequence))
-
-
-def by_date(receipts: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    found: dict[str, list[str]] = {}
-    for receipt in receipts:
-        found.setdefault(date_of(receipt), []).append(receipt)
-    return found
 
 
 class Feed:
@@ -494,8 +483,3 @@ def _decoded(key: str, data: bytes) -> Entry | DamagedEntry:
         return msgspec.json.decode(data, type=Entry)
     except NOT_JSON as error:
         return DamagedEntry(key, int(key.rpartition("/")[2].removesuffix(".json")), str(error))
-
-
-def receipt_of_key(layout: Layout, key: str) -> str:
-    """The name of an object key in the feed's entries."""
-    return key.removeprefix(layout.events_folder())

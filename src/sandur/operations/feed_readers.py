@@ -16,17 +16,9 @@ from msgspec.structs import replace
 
 from sandur.catalog.record_versions import Record, in_place_of
 from sandur.errors import BadRequest, Busy, Damaged, Exhausted, SwapLost, Trimmed
-from sandur.operations.feed import (
-    ENTRIES_AT_ONCE,
-    RECEIPTS,
-    Entry,
-    Feed,
-    Log,
-    TrimMark,
-    date_of,
-    entry_key,
-)
+from sandur.operations.feed import ENTRIES_AT_ONCE, RECEIPTS, Entry, Feed, Log, TrimMark, entry_key
 from sandur.operations.lake import Lake
+from sandur.operations.receipts import date_of
 from sandur.settings import seconds_of
 from sandur.storage.cell import TRIES_MAX, Cell, Versioned, gather_in_batches
 from sandur.storage.contract import ABSENT, Listed, list_pages, portions

@@ -3,7 +3,7 @@
 import contextlib
 import datetime as dt
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -218,6 +218,23 @@ def receipt_date(time_ms: int) -> str:
     # A file that another catalog wrote may carry any number as its time.
     day = min(max(time_ms, 0), _LAST_DAY_MS) // _DAY_MS
     return (_FIRST_DAY + dt.timedelta(days=day)).isoformat()
+
+
+def receipt_of_key(layout: Layout, key: str) -> str:
+    """The name of an object key in the feed's entries."""
+    return key.removeprefix(layout.events_folder())
+
+
+def date_of(receipt: str) -> str:
+    """The date with which the name of a receipt begins."""
+    return receipt.partition("/")[0]
+
+
+def by_date(receipts: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    found: dict[str, list[str]] = {}
+    for receipt in receipts:
+        found.setdefault(date_of(receipt), []).append(receipt)
+    return found
 
 
 async def list_dates(store: ObjectStore, folder: str) -> AsyncIterator[tuple[str, Sequence[str]]]:

@@ -13,8 +13,8 @@ import msgspec
 from sandur.catalog.event_feed.events import Event
 from sandur.catalog.event_feed.subscriptions import Subscription
 from sandur.operations.event_feed.watch import FeedWatch
-from sandur.operations.feed import receipt_of_key
 from sandur.operations.lake import Lake
+from sandur.operations.receipts import receipt_of_key
 from sandur.storage.cell import gather_all
 from sandur.storage.contract import Listed
 from sandur.storage.layout import EventFamily

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from sandur.errors import SwapLost
-from sandur.operations.feed import Day, Feed, FeedState, by_date, date_of, receipt_of_key
+from sandur.operations.feed import Day, Feed, FeedState
 from sandur.operations.lake import Lake
-from sandur.operations.receipts import LISTED_AT_ONCE, WrittenReceipts
+from sandur.operations.receipts import LISTED_AT_ONCE, WrittenReceipts, by_date, date_of, receipt_of_key
 from sandur.storage.contract import ABSENT, list_pages
 
 ENTRIES_UNSAVED_MAX: Final = 64

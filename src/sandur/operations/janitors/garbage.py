@@ -22,7 +22,6 @@ from sandur.catalog.locations import canonical_address, normalize_location
 from sandur.catalog.records import Pointer
 from sandur.errors import SandurError, SwapLost, Unavailable
 from sandur.operations.containers.catalogs import list_catalogs
-from sandur.operations.feed import receipt_of_key
 from sandur.operations.feed_readers import PassedReceipts, find_slowest_reader, trim_feed
 from sandur.operations.janitors import metadata
 from sandur.operations.janitors.leftovers import COMMITTED_RECEIPTS, visit_receipt
@@ -39,6 +38,7 @@ from sandur.operations.janitors.sweep import (
 )
 from sandur.operations.lake import Lake
 from sandur.operations.locations.claims import Completeness, is_anothers
+from sandur.operations.receipts import receipt_of_key
 from sandur.settings import seconds_of
 from sandur.storage.cell import gather_in_batches
 from sandur.storage.contract import Listed, list_pages

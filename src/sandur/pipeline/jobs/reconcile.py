@@ -6,8 +6,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from sandur.operations.feed import FEED, Feed, receipt_of_key
+from sandur.operations.feed import FEED, Feed
 from sandur.operations.janitors.events import EVENT_FOLDERS, EVENT_KEYS
+from sandur.operations.receipts import receipt_of_key
 from sandur.pipeline import system_tables
 from sandur.pipeline.executor_tasks.reconcile import (
     EVENTS_ENSURED,
