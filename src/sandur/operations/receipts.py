@@ -141,6 +141,23 @@ def receipt_of(table_uuid: str, head: Head) -> Receipt:
     )
 
 
+def head_in(receipt: Receipt) -> Head:
+    """The head that a receipt proves, without its registration, which a receipt does not keep."""
+    return Head(
+        metadata_location=receipt.metadata_location,
+        last_updated_ms=receipt.committed_at_ms,
+        metadata_version=receipt.metadata_version,
+        previous_metadata_location=receipt.previous_metadata_location,
+        previous_commit_key=receipt.previous_commit_key,
+        snapshot_id=receipt.snapshot_id,
+        operation=receipt.operation,
+        last_sequence_number=receipt.last_sequence_number,
+        refs={} if receipt.refs is msgspec.UNSET else receipt.refs,
+        spec_id=None if receipt.spec_id is msgspec.UNSET else receipt.spec_id,
+        source=receipt.source,
+    )
+
+
 def delta_commit_key(table_uuid: str, version: int, file_name: str) -> str:
     """The id of a Delta receipt: the table, the version, and the file that became the version."""
     return hashlib.sha256(f"{table_uuid}\n{version}\n{file_name}".encode()).hexdigest()

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from sandur.catalog.backups import commits_to_include
@@ -46,6 +45,7 @@ from sandur.operations.receipts import (
     Receipt,
     commit_key,
     commit_key_of,
+    head_in,
     receipt_date,
 )
 from sandur.operations.tables.documents import request_part_of
@@ -432,19 +432,7 @@ class Cut:
         receipt = decode_record(found[0], found[1], Receipt)
         if receipt.commit_key != commit_key(receipt.metadata_location):
             return None  # Registered: only the head that it was knows its registration.
-        return Head(
-            metadata_location=receipt.metadata_location,
-            last_updated_ms=receipt.committed_at_ms,
-            metadata_version=receipt.metadata_version,
-            previous_metadata_location=receipt.previous_metadata_location,
-            previous_commit_key=receipt.previous_commit_key,
-            snapshot_id=receipt.snapshot_id,
-            operation=receipt.operation,
-            last_sequence_number=receipt.last_sequence_number,
-            refs={} if receipt.refs is msgspec.UNSET else receipt.refs,
-            spec_id=None if receipt.spec_id is msgspec.UNSET else receipt.spec_id,
-            source=receipt.source,
-        )
+        return head_in(receipt)
 
     def _note_passed(self, pointer: Pointer) -> None:
         """Commits that a batch made before its last one (B3): their receipts may not exist yet."""
