@@ -5,7 +5,14 @@ from typing import Annotated
 
 import typer
 
-from sandur.cli.completion import complete_container, complete_name
+from sandur.cli.completion import (
+    NameArgument,
+    NamespaceArgument,
+    NewNameArgument,
+    PlaceArgument,
+    complete_container,
+    complete_name,
+)
 from sandur.cli.flags import TargetFlags, target_command
 
 app = typer.Typer()
@@ -18,21 +25,6 @@ app.add_typer(creation, name="create")
 view_group = typer.Typer(no_args_is_help=True, help="List, print, create, change and delete views.")
 app.add_typer(view_group, name="view")
 
-NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="Such as main.sales.orders", autocompletion=complete_name)
-]
-PlaceArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="NAME", help="A catalog or namespace; default: the catalogs", autocompletion=complete_container
-    ),
-]
-NamespaceArgument = Annotated[
-    str, typer.Argument(metavar="NAMESPACE", help="Such as main.sales", autocompletion=complete_container)
-]
-NewNameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="The full name of the new object", autocompletion=complete_container)
-]
 KindOption = Annotated[
     str | None, typer.Option("--kind", help="Only catalog, namespace, table, view, volume, function or model")
 ]

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
@@ -35,6 +35,22 @@ def _completer(wanted: Callable[[str], bool]) -> Completer:
 
 complete_name: Final = _completer(lambda _kind: True)
 complete_container: Final = _completer(lambda kind: kind in _CONTAINERS)
+
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Such as main.sales.orders", autocompletion=complete_name)
+]
+PlaceArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="NAME", help="A catalog or namespace; default: the catalogs", autocompletion=complete_container
+    ),
+]
+NamespaceArgument = Annotated[
+    str, typer.Argument(metavar="NAMESPACE", help="Such as main.sales", autocompletion=complete_container)
+]
+NewNameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="The full name of the new object", autocompletion=complete_container)
+]
 
 
 def _entries(parent: str, ctx: typer.Context) -> list[tuple[str, str]]:
