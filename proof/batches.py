@@ -1,4 +1,4 @@
-"""Batched commits of one table (B1 to B9): several commits drafted one on the other, one swap of the pointer.
+"""Batched commits of one table (B1 to B8): several commits drafted one on the other, one swap of the pointer.
 
 As in the model of single commits, the content of a metadata file is kept with the pointer. A request sets `main` to its
 id; one whose id begins with "keep" leaves it, one with "same" sets it back to the start, which may change nothing.
@@ -12,23 +12,7 @@ from typing import Final, NamedTuple
 from proof.answers import BUSY, CONFLICT, NO_TABLE, OK, UNKNOWN, UNSURE
 from proof.checker import Actor, Moment, System, Violation
 from proof.rules import Rules, of
-from proof.steps import (
-    ABSENT,
-    Cell,
-    Put,
-    Step,
-    call,
-    delete,
-    get,
-    goto,
-    in_memory,
-    listing,
-    passed,
-    put,
-    put_call,
-    read,
-    together,
-)
+from proof.steps import ABSENT, Cell, Put, Step, call, get, goto, in_memory, passed, put, put_call, read, together
 from proof.store import Store, kept, present, run
 
 ALL: Final = of("B")
@@ -456,69 +440,3 @@ def late_join(rules: Rules = ALL) -> System:
     ]
     store = {NAME.key: (1, "active"), "head": (1, ()), QUEUE: (1, ()), ANSWERED: (1, ())}
     return System(store, actors, judge)
-
-
-# B9: files of a batch and their collector.
-
-
-class Heads(NamedTuple):
-    head: str
-    passed: tuple[str, ...]
-
-
-HEADS: Final = Cell[Heads]("heads")
-
-
-def file_of(location: str) -> Cell[str]:
-    return Cell(f"file:{location}")
-
-
-def stalled_batch(actor: str) -> Step[str]:
-    version, heads = yield from read(HEADS)
-    number = int(heads.head.split("-")[0])
-    files = tuple(f"{number + step}-{actor}" for step in (1, 2))
-    calls = [put_call(file_of(one), actor, ABSENT) for one in files]
-    calls += [put_call(receipt_of(one), RECEIPT, ABSENT) for one in (*heads.passed, heads.head)]
-    answers = yield from together(*calls)
-    if any(answer.outcome == "unknown" for answer in answers) or "lost" in {one.outcome for one in answers[:2]}:
-        return BUSY
-    answer = yield from put(HEADS, Heads(files[1], files[:1]), version)
-    return OK if answer.outcome == "ok" else CONFLICT
-
-
-def sweep(rules: Rules) -> Step[str]:
-    """List, then the pointer, then receipts; bump before anything ahead of the head goes."""
-    keys = yield from call(list_files)
-    version, heads = yield from read(HEADS)
-    named = {heads.head, *(heads.passed if "B9" in rules else ())}
-    for location in (key.removeprefix("file:") for key in keys):
-        if location in named:
-            continue
-        _, receipt = yield from get(receipt_of(location))
-        if receipt:
-            continue
-        if int(location.split("-")[0]) > int(heads.head.split("-")[0]):
-            bump = yield from put(HEADS, heads, version)
-            if bump.outcome != "ok":
-                return "swept"
-            version = bump.version
-        at, _ = yield from get(file_of(location))
-        if at:
-            yield from delete(file_of(location), at)
-    return "swept"
-
-
-def list_files() -> Step[tuple[str, ...]]:
-    return (yield from listing("file:"))
-
-
-def files(rules: Rules = ALL, *, losable: int = 1) -> System:
-    def judge(moment: Moment) -> None:
-        heads = kept(moment.store, HEADS)
-        made = {heads.head, *heads.passed, *(key.removeprefix("receipt:") for key in present(moment.store, "receipt:"))}
-        if any(not present(moment.store, f"file:{one}") for one in made):
-            raise Violation("the file of a commit that was made is gone")
-
-    actors = [Actor(name, stalled_batch, (name,)) for name in "AB"] + [Actor("gc", sweep, (rules,))]
-    store = {HEADS.key: (1, Heads("0-init", ())), "file:0-init": (1, "x")}
-    return System(store, actors, judge, losable=losable)

@@ -1,12 +1,13 @@
-"""Metadata files: which parts their names need (C3), and when a file may be deleted (GC1)."""
+"""Metadata files: which parts their names need (C3), and when a file may be deleted, also of a batch (GC1, B9)."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from proof.answers import BUSY, CONFLICT, OK, SWEPT
+from proof.batches import RECEIPT, receipt_of
 from proof.checker import Actor, Moment, System, Violation
 from proof.rules import Rules
-from proof.steps import ABSENT, Cell, Step, delete, get, listing, put, put_call, read, together
-from proof.store import held, kept
+from proof.steps import ABSENT, Cell, Step, call, delete, get, listing, put, put_call, read, together
+from proof.store import held, kept, present
 
 POINTER: Final = Cell[str]("pointer")
 CLAIM: Final = Cell[str]("claim")
@@ -89,3 +90,67 @@ def sweep(rules: Rules) -> System:
     actors = [Actor(name, stalled_commit, (name,)) for name in "AB"]
     actors.append(Actor("gc", sweep_files, (rules,)))
     return System({POINTER.key: (1, FIRST), file_at(FIRST).key: (1, "x")}, actors, judge, losable=1)
+
+
+# B9: files of a batch and their collector.
+
+
+class Heads(NamedTuple):
+    head: str
+    passed: tuple[str, ...]
+
+
+HEADS: Final = Cell[Heads]("heads")
+
+
+def stalled_batch(actor: str) -> Step[str]:
+    version, heads = yield from read(HEADS)
+    number = int(heads.head.split("-")[0])
+    files = tuple(f"{number + step}-{actor}" for step in (1, 2))
+    calls = [put_call(file_at(one), actor, ABSENT) for one in files]
+    calls += [put_call(receipt_of(one), RECEIPT, ABSENT) for one in (*heads.passed, heads.head)]
+    answers = yield from together(*calls)
+    if any(answer.outcome == "unknown" for answer in answers) or "lost" in {one.outcome for one in answers[:2]}:
+        return BUSY
+    answer = yield from put(HEADS, Heads(files[1], files[:1]), version)
+    return OK if answer.outcome == "ok" else CONFLICT
+
+
+def sweep_batches(rules: Rules) -> Step[str]:
+    """List, then the pointer, then receipts; bump before anything ahead of the head goes."""
+    keys = yield from call(list_files)
+    version, heads = yield from read(HEADS)
+    named = {heads.head, *(heads.passed if "B9" in rules else ())}
+    for location in (key.removeprefix("file:") for key in keys):
+        if location in named:
+            continue
+        _, receipt = yield from get(receipt_of(location))
+        if receipt:
+            continue
+        if int(location.split("-")[0]) > int(heads.head.split("-")[0]):
+            bump = yield from put(HEADS, heads, version)
+            if bump.outcome != "ok":
+                return "swept"
+            version = bump.version
+        at, _ = yield from get(file_at(location))
+        if at:
+            yield from delete(file_at(location), at)
+    return "swept"
+
+
+def list_files() -> Step[tuple[str, ...]]:
+    return (yield from listing("file:"))
+
+
+def stalled_batches(rules: Rules, *, losable: int = 1) -> System:
+    """Two batches that stall, and the janitor of files."""
+
+    def judge(moment: Moment) -> None:
+        heads = kept(moment.store, HEADS)
+        made = {heads.head, *heads.passed, *(key.removeprefix("receipt:") for key in present(moment.store, "receipt:"))}
+        if any(not present(moment.store, f"file:{one}") for one in made):
+            raise Violation("the file of a commit that was made is gone")
+
+    actors = [Actor(name, stalled_batch, (name,)) for name in "AB"] + [Actor("gc", sweep_batches, (rules,))]
+    store = {HEADS.key: (1, Heads("0-init", ())), "file:0-init": (1, "x")}
+    return System(store, actors, judge, losable=losable)

@@ -3,8 +3,9 @@
 from functools import partial
 from typing import Final
 
-from proof.batches import ALL, START, Request, files, late_join, system
+from proof.batches import ALL, START, Request, late_join, system
 from proof.cases.case import Case
+from proof.files import stalled_batches
 from proof.rules import without
 
 K1, K2, K3 = Request("r1", None, "K1"), Request("r2", None, "K2"), Request("r3", None, "K3")
@@ -117,6 +118,6 @@ CASES: Final = (
         partial(late_join, rules=without(ALL, "B1")),
         "under the old name",
     ),
-    Case("batch: files of stalled batches, collection, one answer lost", partial(files), is_large=True),
-    Case("batch: without B9: collection", partial(files, rules=without(ALL, "B9")), "is gone"),
+    Case("batch: files of stalled batches, collection, one answer lost", partial(stalled_batches, ALL), is_large=True),
+    Case("batch: without B9: collection", partial(stalled_batches, rules=without(ALL, "B9")), "is gone"),
 )
