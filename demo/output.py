@@ -52,7 +52,7 @@ def show_rows(title: str, rows: pa.Table, *, keep_order: bool = False) -> None:
     table = Table(*rows.column_names, title=title, title_justify="left")
     shown = rows.to_pylist()
     for row in shown if keep_order else sorted(shown, key=lambda row: str(next(iter(row.values())))):
-        table.add_row(*(str(value) for value in row.values()))
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
     console.print(table)
 
 
