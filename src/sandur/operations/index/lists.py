@@ -9,7 +9,7 @@ import bisect
 import contextlib
 import hashlib
 import operator
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -36,7 +36,7 @@ from sandur.errors import BadRequest, Busy, Damaged, NewerRecord, NotFound
 from sandur.operations.access import manifest_versions, read_authority, require, viewer_of
 from sandur.operations.caches import BytesLruCache
 from sandur.operations.counters import INDEX_READS, LIST_FALLBACKS, Counters
-from sandur.operations.index.memory import IndexMemory
+from sandur.operations.index.memory import IndexMemory, batch_of
 from sandur.operations.index.rebuild import READS_AT_ONCE_MAX, Broken, Parts, read_manifest, read_segments, rebuild
 from sandur.operations.index.truth import LOOKS_AT_ONCE, list_written_names, read_entries
 from sandur.operations.lake import Lake
@@ -189,14 +189,19 @@ async def _read_page_by_keys(
 
 
 async def _read_changed(lake: Lake, scope: Scope, names: Sequence[str]) -> Mapping[str, Entry | None]:
-    """The entries of names that this process is about to change.
+    """The entries of names that this process is about to change, read after this call: concurrent lists share them.
 
     A record of a later major is left out: this server cannot have changed it (V1), so its entry is still right.
     """
+    async with batch_of(lake.feature(IndexMemory).reads, scope) as batch:
+        return await batch.share(names, partial(_read_each, lake, scope))
+
+
+async def _read_each(lake: Lake, scope: Scope, names: Collection[str]) -> Mapping[str, Entry | None]:
     with contextlib.suppress(NewerRecord, Damaged, BadRequest):
         return await read_entries(lake, scope, names)
     found: dict[str, Entry | None] = {}
-    for name in names:
+    for name in list(names):
         with contextlib.suppress(NewerRecord, Damaged, BadRequest):
             found.update(await read_entries(lake, scope, [name]))
     return found

@@ -1,12 +1,13 @@
-"""What a process remembers of the list indexes: its own changes under way, and the updates that are waiting."""
+"""What a process remembers of the list indexes: its own changes under way, and the names that wait for shared work."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from sandur.catalog.identifiers import Identifier
-from sandur.catalog.index import Place, Scope
+from sandur.catalog.index import Entry, Place, Scope
+from sandur.errors import Busy, SandurError
 from sandur.operations.caches import LruCache
 from sandur.operations.lake import Lake
 from sandur.storage.contract import Version
@@ -18,13 +19,65 @@ _SCOPES_MAX: Final = 20_000
 _FORGOTTEN_EACH: Final = 256
 
 
-class Batch:
-    """Names of one scope whose entries wait to be updated by one swap."""
+Found = Mapping[str, Entry | SandurError | None]
+"""The entries of some names: None for a name that does not exist, or the error of this name alone."""
+
+Work = Callable[[Collection[str]], Awaitable[Found]]
+
+
+class _Turn:
+    """One piece of work, for the names of all callers that waited when it began."""
 
     def __init__(self) -> None:
-        self.waiting: dict[str, asyncio.Future[str | None]] = {}
-        self.lock = asyncio.Lock()
+        self.names: set[str] = set()
+        self.found: Found | None = None
+        self.error: SandurError | None = None
+
+    async def carry_out(self, work: Work) -> None:
+        try:
+            self.found = await work(self.names)
+        except asyncio.CancelledError:  # Only this caller has left: the next one does the work.
+            raise
+        except BaseException as error:
+            self.error = error if isinstance(error, SandurError) else Busy("the index was not read or updated")
+            raise
+
+    def entries(self, names: Iterable[str]) -> dict[str, Entry | None]:
+        """What was found for these names, as far as it was; raises the error of the work or of one of them."""
+        if self.error:
+            raise self.error
+        entries: dict[str, Entry | None] = {}
+        found = self.found or {}
+        for name in names:
+            if name in found:
+                entry = found[name]
+                if isinstance(entry, SandurError):
+                    raise entry
+                entries[name] = entry
+        return entries
+
+
+class Batch:
+    """Names of one scope that wait for the same work, which concurrent callers share."""
+
+    def __init__(self) -> None:
         self.users = 0
+        self._waiting: _Turn | None = None
+        self._lock = asyncio.Lock()
+
+    async def share(self, names: Sequence[str], work: Work) -> dict[str, Entry | None]:
+        """What `work` finds for these names; what it does not return is left out. It begins after this call.
+
+        One caller does it for all that wait. If it fails, all of them get its error.
+        """
+        turn = self._waiting = self._waiting or _Turn()
+        turn.names.update(names)
+        async with self._lock:
+            if turn.found is None and turn.error is None:
+                if self._waiting is turn:
+                    self._waiting = None
+                await turn.carry_out(work)
+        return turn.entries(names)
 
 
 class DeferredUpdate:
@@ -55,7 +108,8 @@ class IndexMemory:
         self.mark_versions: LruCache[str, Version] = LruCache(_MARKS_MAX)
         self._rebuilt_ms: LruCache[Scope, int] = LruCache(_SCOPES_MAX)
         self._under_way: LruCache[Scope, dict[tuple[str, str], int]] = LruCache(_SCOPES_MAX)
-        self.batches: dict[Scope, Batch] = {}
+        self.updates: dict[Scope, Batch] = {}
+        self.reads: dict[Scope, Batch] = {}
         self.deferred: dict[tuple[Identifier, str], DeferredUpdate] = {}
 
     def begin(self, place: Place, operation_id: str, now_ms: int) -> None:
@@ -91,17 +145,18 @@ class IndexMemory:
         self._rebuilt_ms[scope] = now_ms
         return True
 
-    @contextlib.asynccontextmanager
-    async def batch(self, scope: Scope) -> AsyncIterator[Batch]:
-        """The batch of a scope; it exists while it has users."""
-        batch = self.batches.setdefault(scope, Batch())
-        batch.users += 1
-        try:
-            yield batch
-        finally:
-            batch.users -= 1
-            if not batch.users:
-                self.batches.pop(scope, None)
+
+@contextlib.asynccontextmanager
+async def batch_of(batches: dict[Scope, Batch], scope: Scope) -> AsyncIterator[Batch]:
+    """The batch of a scope; it exists while it has users."""
+    batch = batches.setdefault(scope, Batch())
+    batch.users += 1
+    try:
+        yield batch
+    finally:
+        batch.users -= 1
+        if not batch.users:
+            batches.pop(scope, None)
 
 
 def _forget_old(changes: dict[tuple[str, str], int], now_ms: int) -> None:

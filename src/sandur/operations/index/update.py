@@ -13,6 +13,7 @@ Two shortcuts save work; a lost one leaves the entry to `finish`:
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -37,7 +38,7 @@ from sandur.errors import BadRequest, Busy, Damaged, NewerRecord, OutcomeUnknown
 from sandur.iceberg.table_metadata import TableMetadata
 from sandur.iceberg.view_metadata import ViewMetadata
 from sandur.operations.counters import INDEX_UPDATES, Counters
-from sandur.operations.index.memory import DeferredUpdate, IndexMemory
+from sandur.operations.index.memory import DeferredUpdate, Found, IndexMemory, batch_of
 from sandur.operations.index.rebuild import (
     Broken,
     Parts,
@@ -162,46 +163,24 @@ async def _update_names(lake: Lake, scope: Scope, names: Sequence[str]) -> Seque
 
     Returns the uuid that each name had; None for one that did not exist, or is not known.
     """
-    async with lake.feature(IndexMemory).batch(scope) as batch:
-        loop = asyncio.get_running_loop()
-        mine = [batch.waiting.setdefault(name, loop.create_future()) for name in names]
-        async with batch.lock:
-            if all(future.done() for future in mine):
-                return [future.result() for future in mine]
-            # The names are taken before the index is read, and their records are read after it (I2).
-            waiting, batch.waiting = batch.waiting, {}
-            try:
-                truth = await _update_entries(lake, scope, waiting)
-            except (BadRequest, Damaged, NewerRecord):  # One name that cannot be read must not fail the others.
-                truth = await _update_alone(lake, scope, waiting)
-            except BaseException as error:
-                _fail(waiting.values(), error)
-                raise
-            for name, future in waiting.items():
-                if not future.done():
-                    entry = truth.get(name)
-                    future.set_result(entry.uuid if entry else None)
-            return [future.result() for future in mine]
+    async with batch_of(lake.feature(IndexMemory).updates, scope) as batch:
+        found = await batch.share(names, partial(_updated, lake, scope))
+    return [entry.uuid if (entry := found.get(name)) else None for name in names]
 
 
-async def _update_alone(lake: Lake, scope: Scope, waiting: Mapping[str, "asyncio.Future[str | None]"]) -> Truth:
-    truth: Truth = {}
-    for name, future in waiting.items():
-        try:
-            truth |= await _update_entries(lake, scope, [name])
-        except BaseException as error:
-            _fail((future,), error)
-            if not isinstance(error, SandurError):
-                _fail(waiting.values(), error)
-                raise
-    return truth
+async def _updated(lake: Lake, scope: Scope, names: Collection[str]) -> Found:
+    """I2: the names are taken before the index is read, and their records are read after it."""
+    try:
+        return await _update_entries(lake, scope, names)
+    except (BadRequest, Damaged, NewerRecord):  # One name that cannot be read must not fail the others.
+        return {name: await _update_alone(lake, scope, name) for name in list(names)}
 
 
-def _fail(waiting: Iterable["asyncio.Future[str | None]"], error: BaseException) -> None:
-    for future in waiting:
-        if not future.done():
-            future.set_exception(error if isinstance(error, SandurError) else Busy("the index was not updated"))
-            future.exception()  # Retrieved: there may be no waiter.
+async def _update_alone(lake: Lake, scope: Scope, name: str) -> Entry | SandurError | None:
+    try:
+        return (await _update_entries(lake, scope, [name])).get(name)
+    except SandurError as error:
+        return error
 
 
 async def _update_entries(lake: Lake, scope: Scope, names: Collection[str]) -> Truth:
@@ -320,7 +299,7 @@ async def prepare_insert(lake: Lake, identifier: Identifier, operation_id: str) 
 async def insert_entry(lake: Lake, prepared: PreparedInsert, name: NameRecord, record: BoundRecord) -> bool:
     """The second half of I2, after the name was written; whether the index has the entry now."""
     lake, scope, part = lake.by_keys, prepared.place.scope, prepared.part
-    if part is None or scope in lake.feature(IndexMemory).batches:  # `finish` joins that update.
+    if part is None or scope in lake.feature(IndexMemory).updates:  # `finish` joins that update.
         return False
     try:
         entry = await index_entry(lake, Identifier(*scope.namespace, prepared.place.name), name, record)
