@@ -275,7 +275,7 @@ async def authorize_metastore(lake: Lake, *, situation: str = "") -> Authority |
 def require_metastore(lake: Lake, authority: Authority | None, *, situation: str = "") -> None:
     """Raise unless the request may do what its route declares to the metastore."""
     if authority:
-        require(lake, authority, (authority.metastore,), missing=_HIDDEN, situation=situation)
+        require(lake, authority, (authority.metastore,), missing=_METASTORE, situation=situation)
 
 
 async def authorize_catalog(lake: Lake, catalog: Catalog, *, missing: NotFound, situation: str = "") -> None:
@@ -401,9 +401,6 @@ async def authorize_name(lake: Lake, found: ResolvedName, *, missing: NotFound, 
     if authority := await read_authority(lake):
         chain = await name_chain(lake, authority, found, missing=missing)
         require(lake, authority, chain, missing=missing, situation=situation)
-
-
-_HIDDEN: Final = NotFound("Metastore does not exist", subject="metastore")  # Never raised: every caller sees it.
 
 
 async def authorize_location(lake: Lake, location: str, *, situation: str = "") -> None:
