@@ -172,6 +172,19 @@ async def test_deleted_log_files_take_no_room_on_the_list_that_commits_are_compa
     assert len(swept.value.files) == 1
 
 
+async def test_a_table_that_lost_only_log_files_compares_its_commits_with_no_list() -> None:
+    made = await aged()
+
+    done = await made.vacuum()
+
+    server = made.cluster.server()
+    found = await server.delta_table(made.table.uuid).read()
+    assert found
+    assert done.files
+    assert found.value.swept == ""
+    assert await server.swept_files(made.table.uuid).read() is None
+
+
 async def test_the_log_of_an_external_table_is_left_to_its_engine() -> None:
     made = await Vacuumed.external(added("live"))
     await made.write("live", "never", "_delta_log/_sidecars/never.json")

@@ -36,9 +36,7 @@ class _Turn:
     async def carry_out(self, work: Work) -> None:
         try:
             self.found = await work(self.names)
-        except asyncio.CancelledError:  # Only this caller has left: the next one does the work.
-            raise
-        except BaseException as error:
+        except Exception as error:  # Not if only this caller leaves: then the next one does the work.
             self.error = error if isinstance(error, SandurError) else Busy("the index was not read or updated")
             raise
 
@@ -116,7 +114,7 @@ class IndexMemory:
         """An operation is about to change the record of an entry."""
         changes = self._under_way.setdefault(place.scope, {})
         changes[place.name, operation_id] = now_ms
-        if len(changes) % _FORGOTTEN_EACH == 0:  # Also in a scope that nobody lists.
+        if len(changes) % _FORGOTTEN_EACH == 0:  # Also in a scope without lists.
             _forget_old(changes, now_ms)
 
     def end(self, place: Place, operation_id: str) -> None:

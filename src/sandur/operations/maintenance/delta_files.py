@@ -47,6 +47,17 @@ from sandur.storage.contract import Version, list_all
 COMMITS_MAX: Final = 100_000
 _ACTIONS_AT_ONCE: Final = 100_000
 _COLUMNS: Final = ("add", "remove", "cdc", "sidecar", "protocol", "metaData")
+_FIELDS: Final = frozenset(
+    {
+        "path",
+        "deletionTimestamp",
+        "deletionVector",
+        "minReaderVersion",
+        "readerFeatures",
+        "writerFeatures",
+        "configuration",
+    }
+)
 DELTA: Final = "DELTA"
 _UNIFORM: Final = "it has Iceberg metadata, which names files of its own"
 _TABLES_AT_ONCE: Final = 16
@@ -279,6 +290,4 @@ async def _parts(
 def _is_wanted(path: str) -> bool:
     """Statistics and partition values are large, and not needed."""
     top, _, rest = path.partition(".")
-    field = rest.partition(".")[0]
-    names = {"path", "deletionTimestamp", "deletionVector", "minReaderVersion", "configuration"}
-    return top in _COLUMNS and (field in names or field in {"readerFeatures", "writerFeatures"})
+    return top in _COLUMNS and rest.partition(".")[0] in _FIELDS

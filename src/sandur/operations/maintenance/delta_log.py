@@ -26,6 +26,7 @@ from sandur.operations.delta.log_files import (
 )
 from sandur.operations.delta.publishing import LOG_FOLDER
 from sandur.operations.lake import Lake
+from sandur.operations.maintenance.orphans import folder_of
 from sandur.storage.cell import gather_in_batches
 from sandur.storage.contract import list_all
 
@@ -90,8 +91,7 @@ def _version(file: LogFile) -> float:
 
 
 async def _list_log(lake: Lake, table: DeltaTable) -> Sequence[LogFile]:
-    store, key = lake.locations.holder(f"{table.location}/{LOG_FOLDER}/_")
-    folder = key.removesuffix("_")
+    store, folder = folder_of(lake, f"{table.location}/{LOG_FOLDER}")
     listed = await list_all(store, folder)
     return [LogFile(one.key.removeprefix(folder), one.size_bytes, one.modified_ms) for one in listed]
 

@@ -159,31 +159,27 @@ class OrphanRemoval:
         """Delete what earlier runs condemned long enough ago, as far as nothing refers to it now."""
         listed = await self._lake.condemned_files(uuid).read()
         now_ms = await self._lake.feature(StoreTime).now_ms() if listed else 0
-        due = due_files(listed.value.files, policy, run=self._run, now_ms=now_ms) if listed else ()
-        if listed is None or not due:
+        allowed = due_files(listed.value.files, policy, run=self._run, now_ms=now_ms) if listed else ()
+        if listed is None or not allowed:
             return Outcome()
         place = await self._tables.open(uuid, name)
         if isinstance(place, str):
             return Outcome(refusal=place)
         await self._fence()
-        allowed = len(due)
-        due = due[:DELETES_MAX]
-        unfit = 0
-        if place.takes_commits:
-            list_id = place.record.value.swept or uuid
-            fitting = await self._note_swept(list_id, due, now_ms)
-            unfit, due = len(due) - len(fitting), fitting
-            if not due:
-                return Outcome(refusal=_SWEPT_FULL, left=allowed)
-            if not await self._bump(place.record.value, list_id):
-                return Outcome(refusal="it was dropped")
+        chosen = allowed[:DELETES_MAX]
+        due = await self._kept_from_commits(place, chosen, now_ms) if place.takes_commits else chosen
+        if due is None:
+            return Outcome(refusal="it was dropped")
+        if not due:
+            return Outcome(refusal=_SWEPT_FULL, left=len(allowed))
+        unfit = len(chosen) - len(due)
         suspects = _suspects(map(_as_found, due), place, policy, now_ms)
         if refusal := await self._look(uuid, place, suspects, is_whole=False):
             return Outcome(refusal=refusal)
         if unfit:
             suspects.kept[f"left for a later run: {_SWEPT_FULL}"] = unfit
         done = await self._delete(place, suspects, listed, due)
-        return done._replace(left=allowed - len(due))
+        return done._replace(left=len(allowed) - len(due))
 
     async def _look(self, uuid: str, place: Place, suspects: Suspects, *, is_whole: bool) -> str:
         if not len(suspects):
@@ -193,24 +189,30 @@ class OrphanRemoval:
         except SandurError as error:
             return f"what refers to its files is unknown: {error}"
 
-    async def _note_swept(self, list_id: str, due: Sequence[CondemnedFile], now_ms: int) -> tuple[CondemnedFile, ...]:
-        """O5: put the files on the list that commits are compared with; returns those that fit.
+    async def _kept_from_commits(
+        self, place: Place, due: Sequence[CondemnedFile], now_ms: int
+    ) -> tuple[CondemnedFile, ...] | None:
+        """O5: those of the files that no commit can add from here on; None if the table was dropped."""
+        compared = [one for one in due if not is_in_log(one.location)]  # No commit can name a file of a log.
+        list_id = place.record.value.swept or place.record.value.uuid
+        fitting = await self._note_swept(list_id, compared, now_ms) if compared else ()
+        if fitting and not await self._bump(place.record.value, list_id):
+            return None
+        return (*fitting, *(one for one in due if is_in_log(one.location)))
 
-        Files of a log need no place there: a commit cannot name them.
-        """
-        compared = [one for one in due if not is_in_log(one.location)]
-        others = tuple(one for one in due if is_in_log(one.location))
+    async def _note_swept(self, list_id: str, due: Sequence[CondemnedFile], now_ms: int) -> tuple[CondemnedFile, ...]:
+        """O5: put the files on the list that commits are compared with; returns those that fit."""
         fitting: tuple[CondemnedFile, ...] = ()
 
         def decide(before: SweptFiles | None) -> SweptFiles | None:
             nonlocal fitting
             known = before.files if before else ()
-            fitting = tuple(compared[: swept_room(known, now_ms=now_ms)])
+            fitting = tuple(due[: swept_room(known, now_ms=now_ms)])
             files = swept_with(known, fitting, now_ms=now_ms)
             return replace(before, files=files) if before else SweptFiles(files=files)
 
         await self._lake.swept_files(list_id).update(decide, is_idempotent=True)
-        return (*fitting, *others)
+        return fitting
 
     async def _bump(self, record: BoundRecord, list_id: str) -> bool:
         """O5: mark the record after the list was written: every commit that did not read the list now loses.

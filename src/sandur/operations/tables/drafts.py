@@ -125,7 +125,7 @@ def sign_record(lake: Lake, record: B, identifier: Identifier, request: Request)
 
 
 def metadata_location_of(record: BoundRecord) -> str:
-    """The metadata file that a record refers to; empty if there is none."""
+    """The metadata file that a record refers to; empty if it has none."""
     head = head_of(record)
     return head.metadata_location if head else ""
 
