@@ -362,7 +362,7 @@ def test_a_minute_of_ten_times_the_clients_needs_no_more_memory(tmp_path: Path) 
     tables = 8
     with (
         server_process(
-            tmp_path, janitors="false", requests_at_once_max="16", log_level="warning", cache_bytes_max=str(16 << 20)
+            tmp_path, janitors="false", requests_at_once_max="2", log_level="warning", cache_bytes_max=str(16 << 20)
         ) as server,
         httpx.Client(base_url=server.url, timeout=60) as client,
     ):
